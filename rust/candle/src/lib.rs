@@ -1,0 +1,1 @@
+//! The same programs on candle tensors.

@@ -1,0 +1,348 @@
+//! What runs a program: the trait that `cpu`, `naive` and `candle` implement, and its erased form that sessions hold.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Evidence, Result};
+use crate::program::{Program, TapPoint, WeightSpec};
+
+/// The rows of one call: prefill, chain, tree and many sequences at once are shapes of it.
+///
+/// Row i has a token, a parent (an earlier row of the same slot, or -1 for the slot's last committed position),
+/// a position (its parent's plus one) and a slot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forest {
+    tokens: Vec<u32>,
+    parents: Vec<i32>,
+    positions: Vec<u32>,
+    slots: Vec<u32>,
+}
+
+impl Forest {
+    /// A chain of tokens that follows the `start` committed positions of `slot`.
+    pub fn chain(tokens: &[u32], start: usize, slot: usize) -> Self {
+        let rows = tokens.len();
+        Self {
+            tokens: tokens.to_vec(),
+            parents: (0..rows as i32).map(|row| row - 1).collect(),
+            positions: (start as u32..(start + rows) as u32).collect(),
+            slots: vec![slot as u32; rows],
+        }
+    }
+
+    /// A tree after the `start` committed positions of `slot`: node i of `parents` is row i, its root's parent is -1.
+    pub fn tree(tokens: &[u32], parents: &[i32], start: usize, slot: usize) -> Result<Self> {
+        let mut forest = Self::default();
+        forest.push(tokens, parents, start, slot)?;
+        Ok(forest)
+    }
+
+    /// Adds the rows of one more slot. `parents` counts within `tokens`.
+    ///
+    /// # Errors
+    /// `Error::Tree` when lengths differ, a parent does not come before its child, or the slot is already there.
+    pub fn push(&mut self, tokens: &[u32], parents: &[i32], start: usize, slot: usize) -> Result<()> {
+        if tokens.len() != parents.len() {
+            return Err(Error::tree(
+                Evidence::new("a forest needs one parent a token").expected(tokens.len()).found(parents.len()),
+            ));
+        }
+        if self.slots.contains(&(slot as u32)) {
+            return Err(Error::tree(Evidence::new("a slot appears twice in a forest").key(format!("slot {slot}"))));
+        }
+        let base = self.tokens.len();
+        for (node, &parent) in parents.iter().enumerate() {
+            if parent < -1 || parent >= node as i32 {
+                self.tokens.truncate(base);
+                self.parents.truncate(base);
+                self.positions.truncate(base);
+                self.slots.truncate(base);
+                return Err(Error::tree(
+                    Evidence::new("a parent must come before its child")
+                        .key(format!("node {node}"))
+                        .expected(format!("-1 to {}", node as i32 - 1))
+                        .found(parent),
+                ));
+            }
+            let (parent, position) = if parent < 0 {
+                (-1, start as u32)
+            } else {
+                (parent + base as i32, self.positions[base + parent as usize] + 1)
+            };
+            self.tokens.push(tokens[node]);
+            self.parents.push(parent);
+            self.positions.push(position);
+            self.slots.push(slot as u32);
+        }
+        Ok(())
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Token of each row. `[rows]`
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Parent row of each row, -1 for the slot's last committed position. `[rows]`
+    pub fn parents(&self) -> &[i32] {
+        &self.parents
+    }
+
+    /// Position of each row. `[rows]`
+    pub fn positions(&self) -> &[u32] {
+        &self.positions
+    }
+
+    /// Slot of each row; the rows of a slot stand together. `[rows]`
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+}
+
+/// What a run should give back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Request<'a> {
+    /// Rows whose logits are wanted, in this order.
+    pub rows: &'a [usize],
+    /// What is wanted of those rows.
+    pub head: Head,
+    /// Points whose values are wanted for every row of the batch.
+    pub taps: &'a [TapPoint],
+}
+
+/// What is wanted of the output head.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Head {
+    /// The full rows of logits.
+    #[default]
+    Logits,
+    /// The two largest logits of each row and the id of the first: what greedy decoding needs.
+    Top2,
+}
+
+/// The two largest logits of a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Top2 {
+    /// Id of the largest logit; the lowest id where several are equal.
+    pub token: u32,
+    /// The largest logit.
+    pub first: f32,
+    /// The second largest logit (equal to the first on a tie).
+    pub second: f32,
+}
+
+/// What a run gave back; buffers are reused between runs.
+#[derive(Debug, Clone, Default)]
+pub struct Outputs {
+    /// With [`Head::Logits`]: `[request.rows, vocab]`.
+    pub logits: Vec<f32>,
+    /// With [`Head::Top2`]: `[request.rows]`.
+    pub top2: Vec<Top2>,
+    /// `[request.taps, rows, hidden]`.
+    pub taps: Vec<f32>,
+}
+
+/// How a cache stores keys or values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CacheType {
+    /// Half precision: the default.
+    #[default]
+    F16,
+    /// Single precision.
+    F32,
+}
+
+/// What a state is opened with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateOptions {
+    /// Most positions a slot may hold; storage grows on demand up to it.
+    pub ctx: usize,
+    /// Number of independent sequences.
+    pub slots: usize,
+    /// Type of the keys.
+    pub key: CacheType,
+    /// Type of the values.
+    pub value: CacheType,
+}
+
+/// A weight's bytes as they lie in the file, and a hold on whatever keeps them mapped.
+#[derive(Clone)]
+pub struct WeightSource {
+    /// ggml type of the data.
+    pub ty: draftgauge_kernels::quant::QuantType,
+    /// Row-major shape.
+    pub shape: Vec<usize>,
+    /// The mapped bytes.
+    pub data: Bytes,
+}
+
+/// Shared, immutable bytes.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    start: usize,
+    len: usize,
+}
+
+impl Bytes {
+    /// The bytes `start .. start + len` of `owner`.
+    ///
+    /// # Panics
+    /// When the range lies outside the owner.
+    pub fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, start: usize, len: usize) -> Self {
+        assert!(
+            start.checked_add(len).is_some_and(|end| end <= (*owner).as_ref().len()),
+            "byte range outside its owner"
+        );
+        Self { owner, start, len }
+    }
+
+    /// Bytes that belong to nobody else.
+    pub fn from_vec(data: Vec<u8>) -> Self {
+        let len = data.len();
+        Self::new(Arc::new(data), 0, len)
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &(*self.owner).as_ref()[self.start..self.start + self.len]
+    }
+}
+
+/// A way to run programs.
+///
+/// The laws: a row's bits depend on its own root path alone (`cpu`); `commit` and `truncate` leave exactly the state
+/// of a run that never saw the dropped rows. A failed call leaves the committed state as it was.
+pub trait Backend: Send + Sync + 'static {
+    /// A weight in the form this backend reads.
+    type Weight: Send + Sync;
+    /// A program bound to its weights.
+    type Plan: Send + Sync + 'static;
+    /// What changes while sequences grow.
+    type State: Send + 'static;
+
+    /// Device and kernel path, for reports: begins with the name of the kernel path on a CPU.
+    fn kernels(&self) -> String;
+    /// Takes a weight over.
+    fn weight(&self, spec: &WeightSpec, source: WeightSource) -> Result<Self::Weight>;
+    /// Binds a program to its weights, in order of their ids.
+    fn plan(&self, program: Program, weights: Vec<Self::Weight>) -> Result<Self::Plan>;
+    /// Opens an empty state.
+    fn open(&self, plan: &Self::Plan, options: StateOptions) -> Result<Self::State>;
+    /// Runs the rows. They stay pending until `commit`; a further `run` on the slot drops what is pending.
+    ///
+    /// # Errors
+    /// `Error::Model` naming layer and row when a value is not finite; `Error::Tree` when a slot would pass its context.
+    fn run(
+        &self,
+        plan: &Self::Plan,
+        state: &mut Self::State,
+        forest: &Forest,
+        request: &Request<'_>,
+        outputs: &mut Outputs,
+    ) -> Result<()>;
+    /// Makes rows of the last run permanent. `path` holds indices among the slot's own rows: a root path, in order of position.
+    fn commit(&self, plan: &Self::Plan, state: &mut Self::State, slot: usize, path: &[usize]) -> Result<()>;
+    /// Drops pending rows and every committed position from `len` on.
+    fn truncate(&self, plan: &Self::Plan, state: &mut Self::State, slot: usize, len: usize) -> Result<()>;
+    /// Number of committed positions of a slot.
+    fn len(&self, state: &Self::State, slot: usize) -> usize;
+    /// Bytes that a state of these options may come to hold.
+    fn state_bytes(&self, plan: &Self::Plan, options: StateOptions) -> u64;
+    /// The program of a plan.
+    fn program<'a>(&self, plan: &'a Self::Plan) -> &'a Program;
+}
+
+/// A loaded model with its backend erased: immutable and shared between threads.
+pub trait Engine: Send + Sync {
+    /// The program that runs.
+    fn program(&self) -> &Program;
+    /// Device and kernel path.
+    fn kernels(&self) -> String;
+    /// Opens an empty state.
+    fn open(&self, options: StateOptions) -> Result<Box<dyn EngineState>>;
+    /// Bytes that a state of these options may come to hold.
+    fn state_bytes(&self, options: StateOptions) -> u64;
+}
+
+/// The state of one engine with its backend erased. See [`Backend`] for the meaning of each call.
+pub trait EngineState: Send {
+    /// Runs the rows of a forest.
+    fn run(&mut self, forest: &Forest, request: &Request<'_>, outputs: &mut Outputs) -> Result<()>;
+    /// Makes a root path of the last run's rows permanent.
+    fn commit(&mut self, slot: usize, path: &[usize]) -> Result<()>;
+    /// Drops pending rows and positions from `len` on.
+    fn truncate(&mut self, slot: usize, len: usize) -> Result<()>;
+    /// Number of committed positions.
+    fn len(&self, slot: usize) -> usize;
+    /// Whether a slot is empty.
+    fn is_empty(&self, slot: usize) -> bool {
+        self.len(slot) == 0
+    }
+}
+
+/// A backend with a plan: the erased engine.
+pub struct Loaded<B: Backend> {
+    backend: Arc<B>,
+    plan: Arc<B::Plan>,
+}
+
+impl<B: Backend> Loaded<B> {
+    /// Joins the two.
+    pub fn new(backend: Arc<B>, plan: B::Plan) -> Self {
+        Self { backend, plan: Arc::new(plan) }
+    }
+}
+
+struct LoadedState<B: Backend> {
+    backend: Arc<B>,
+    plan: Arc<B::Plan>,
+    state: B::State,
+}
+
+impl<B: Backend> Engine for Loaded<B> {
+    fn program(&self) -> &Program {
+        self.backend.program(&self.plan)
+    }
+
+    fn kernels(&self) -> String {
+        self.backend.kernels()
+    }
+
+    fn open(&self, options: StateOptions) -> Result<Box<dyn EngineState>> {
+        let state = self.backend.open(&self.plan, options)?;
+        Ok(Box::new(LoadedState { backend: Arc::clone(&self.backend), plan: Arc::clone(&self.plan), state }))
+    }
+
+    fn state_bytes(&self, options: StateOptions) -> u64 {
+        self.backend.state_bytes(&self.plan, options)
+    }
+}
+
+impl<B: Backend> EngineState for LoadedState<B> {
+    fn run(&mut self, forest: &Forest, request: &Request<'_>, outputs: &mut Outputs) -> Result<()> {
+        self.backend.run(&self.plan, &mut self.state, forest, request, outputs)
+    }
+
+    fn commit(&mut self, slot: usize, path: &[usize]) -> Result<()> {
+        self.backend.commit(&self.plan, &mut self.state, slot, path)
+    }
+
+    fn truncate(&mut self, slot: usize, len: usize) -> Result<()> {
+        self.backend.truncate(&self.plan, &mut self.state, slot, len)
+    }
+
+    fn len(&self, slot: usize) -> usize {
+        self.backend.len(&self.state, slot)
+    }
+}

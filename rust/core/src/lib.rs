@@ -1,0 +1,9 @@
+//! The engine of draftgauge: GGUF files, programs, backends, drafters, verification and the speculative loop.
+//!
+//! Nothing here knows candle or Python. Data walks one way: file, program and weights, session, loop, trace.
+
+pub mod backend;
+pub mod error;
+pub mod program;
+
+pub use error::{Error, Evidence, Result};

@@ -1,0 +1,176 @@
+//! A model as data: a list of coarse operations over numbered buffers.
+//!
+//! An architecture turns hyperparameters into a [`Program`] once, at load; every backend runs the same program.
+//! Operations are as coarse as the widest fusion, so that the CPU can fuse and candle can compose.
+
+mod op;
+mod rope;
+
+pub use op::{Activation, Linear, Norm, Op, TapPoint};
+pub use rope::{RopeLayout, RopeSpec};
+
+/// An activation buffer, `[rows, width]` of f32 while a batch runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Buf(pub u16);
+
+/// A weight of the program, by its index in [`Program::weights`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WeightId(pub u32);
+
+/// How a weight is read, which decides whether it is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightUse {
+    /// Rows are looked up by token: stays as it is in the file.
+    Table,
+    /// Multiplied by activations: may be packed.
+    Matmul,
+    /// Both, as a tied embedding is: stays mapped and may be packed beside it.
+    TableAndMatmul,
+    /// A vector that is read as f32: norms, biases, rope factors, sinks.
+    Vector,
+}
+
+/// A weight by the name it has in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightSpec {
+    /// Tensor name in the GGUF file.
+    pub name: String,
+    /// Row-major shape: `[n]` for vectors, `[n, k]` for matrices (y = W x takes k to n).
+    pub shape: Vec<usize>,
+    /// How it is read.
+    pub usage: WeightUse,
+}
+
+/// What one layer keeps between batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheSpec {
+    /// Keys and values of every committed position.
+    Attention {
+        /// Number of key and value heads.
+        num_kv_heads: usize,
+        /// Width of a key head.
+        key_dim: usize,
+        /// Width of a value head.
+        value_dim: usize,
+        /// Sliding window: a key at distance `window` or more is never read. `None` is full attention.
+        window: Option<usize>,
+    },
+}
+
+/// A model as a list of operations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// Architecture name as in `general.architecture`.
+    pub architecture: String,
+    /// Width of each buffer.
+    pub buffers: Vec<usize>,
+    /// Weights in order of their ids.
+    pub weights: Vec<WeightSpec>,
+    /// Rotary embeddings in use, referred to by index.
+    pub ropes: Vec<RopeSpec>,
+    /// Caches by layer index, as `Append` and `Attend` name them.
+    pub caches: Vec<CacheSpec>,
+    /// Operations in the order they run.
+    pub ops: Vec<Op>,
+    /// Number of transformer layers (MTP blocks excluded).
+    pub num_layers: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Rows of the output head.
+    pub vocab_size: usize,
+    /// Context length the model was trained for.
+    pub train_ctx: usize,
+}
+
+impl Program {
+    /// The width of a buffer.
+    pub fn width(&self, buf: Buf) -> usize {
+        self.buffers[usize::from(buf.0)]
+    }
+
+    /// The specification of a weight.
+    pub fn weight(&self, id: WeightId) -> &WeightSpec {
+        &self.weights[id.0 as usize]
+    }
+}
+
+/// Collects a program; constructors validate so that backends can trust.
+#[derive(Debug, Default)]
+pub struct ProgramBuilder {
+    buffers: Vec<usize>,
+    weights: Vec<WeightSpec>,
+    ropes: Vec<RopeSpec>,
+    caches: Vec<CacheSpec>,
+    ops: Vec<Op>,
+}
+
+impl ProgramBuilder {
+    /// Starts with nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a buffer of the given width.
+    pub fn buffer(&mut self, width: usize) -> Buf {
+        self.buffers.push(width);
+        Buf(u16::try_from(self.buffers.len() - 1).expect("a program has few buffers"))
+    }
+
+    /// Adds a weight, or finds it when it was added before (a tied head becomes `TableAndMatmul`).
+    pub fn weight(&mut self, name: impl Into<String>, shape: &[usize], usage: WeightUse) -> WeightId {
+        let name = name.into();
+        if let Some(index) = self.weights.iter().position(|w| w.name == name) {
+            let known = &mut self.weights[index];
+            assert_eq!(known.shape, shape, "weight {name} is used with two shapes");
+            if known.usage != usage {
+                known.usage = WeightUse::TableAndMatmul;
+            }
+            return WeightId(index as u32);
+        }
+        self.weights.push(WeightSpec { name, shape: shape.to_vec(), usage });
+        WeightId((self.weights.len() - 1) as u32)
+    }
+
+    /// Adds a rotary embedding; equal ones share an index.
+    pub fn rope(&mut self, rope: RopeSpec) -> usize {
+        if let Some(index) = self.ropes.iter().position(|r| *r == rope) {
+            return index;
+        }
+        self.ropes.push(rope);
+        self.ropes.len() - 1
+    }
+
+    /// Adds the cache of the next layer and returns its index.
+    pub fn cache(&mut self, cache: CacheSpec) -> usize {
+        self.caches.push(cache);
+        self.caches.len() - 1
+    }
+
+    /// Adds an operation.
+    pub fn op(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+
+    /// Closes the program.
+    pub fn finish(
+        self,
+        architecture: &str,
+        num_layers: usize,
+        hidden_size: usize,
+        vocab_size: usize,
+        train_ctx: usize,
+    ) -> Program {
+        Program {
+            architecture: architecture.to_owned(),
+            buffers: self.buffers,
+            weights: self.weights,
+            ropes: self.ropes,
+            caches: self.caches,
+            ops: self.ops,
+            num_layers,
+            hidden_size,
+            vocab_size,
+            train_ctx,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Quantized tensor types and CPU kernels.
+//!
+//! Every kernel gives the same bits on every instruction set: a scalar twin stands beside each vector path and a property binds them.
+
+pub mod isa;
+pub mod quant;

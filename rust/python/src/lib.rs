@@ -1,0 +1,1 @@
+//! The Python door: conversions and errors only.
