@@ -233,6 +233,8 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Device and kernel path, for reports: begins with the name of the kernel path on a CPU.
     fn kernels(&self) -> String;
+    /// Bytes that this backend will hold for a weight beside the mapped file, for the memory plan before loading.
+    fn weight_bytes(&self, spec: &WeightSpec, ty: draftgauge_kernels::quant::QuantType) -> u64;
     /// Takes a weight over.
     fn weight(&self, spec: &WeightSpec, source: WeightSource) -> Result<Self::Weight>;
     /// Binds a program to its weights, in order of their ids.
