@@ -1,1 +1,15 @@
 //! The Python door: conversions and errors only.
+//!
+//! This file is the export list; each submodule registers what it wraps.
+
+mod errors;
+mod quant;
+
+use pyo3::prelude::*;
+
+/// The compiled half of `draftgauge`: import it through `draftgauge._door` alone.
+#[pymodule]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    quant::register(m)?;
+    Ok(())
+}

@@ -1,0 +1,1 @@
+"""Types of the compiled half; `make lint` compares them with the module itself."""
