@@ -4,6 +4,7 @@
 
 pub mod backend;
 pub mod error;
+pub mod exact;
 pub mod program;
 
 pub use error::{Error, Evidence, Result};

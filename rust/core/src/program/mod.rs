@@ -7,7 +7,7 @@ mod op;
 mod rope;
 
 pub use op::{Activation, Linear, Norm, Op, TapPoint};
-pub use rope::{RopeLayout, RopeSpec};
+pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
 /// An activation buffer, `[rows, width]` of f32 while a batch runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
