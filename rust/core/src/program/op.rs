@@ -138,7 +138,7 @@ pub enum Op {
         /// Factor.
         scale: f32,
     },
-    /// Final norm and output head, for the rows that were asked for.
+    /// Final norm and output head, for the rows that were asked for; serves [`TapPoint::Final`] for every row.
     Head {
         /// The residual stream.
         input: Buf,
