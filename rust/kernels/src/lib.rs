@@ -2,5 +2,6 @@
 //!
 //! Every kernel gives the same bits on every instruction set: a scalar twin stands beside each vector path and a property binds them.
 
+pub mod float;
 pub mod isa;
 pub mod quant;

@@ -1,11 +1,207 @@
-//! Quantized tensor types: names, ids, block sizes, dequantization.
+//! ggml's tensor types: names, sizes, dequantization, validation.
+//!
+//! Sources: `GGML_QUANT_SIZES` and `quants.py` of gguf-py 0.19 for layouts and values, llama.cpp b11434 for what it has beyond.
+//! A type is one file and one line in the registry below.
 
-/// A ggml tensor type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum QuantType {
-    /// 32-bit floats, id 0.
-    F32,
-    /// Half precision, id 1.
-    F16,
+mod error;
+mod format;
+mod pending;
+mod plain;
+
+use std::fmt;
+
+pub use error::QuantError;
+pub use format::DequantizeFn;
+use format::TypeInfo;
+
+/// Declares [`QuantType`] and its table from one line a type.
+macro_rules! quant_types {
+    ($($(#[$doc:meta])* $variant:ident = $module:ident::$info:ident,)*) => {
+        /// A ggml tensor type.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum QuantType {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl QuantType {
+            /// Every type, by id.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+        }
+
+        static TABLE: &[TypeInfo] = &[$($module::$info,)*];
+    };
+}
+
+quant_types! {
+    /// 32-bit floats.
+    F32 = plain::F32,
+    /// Half precision.
+    F16 = plain::F16,
+    /// 4 bits and a scale for 32 values.
+    Q4_0 = pending::Q4_0,
+    /// 4 bits, a scale and a minimum for 32 values.
+    Q4_1 = pending::Q4_1,
+    /// 5 bits and a scale for 32 values.
+    Q5_0 = pending::Q5_0,
+    /// 5 bits, a scale and a minimum for 32 values.
+    Q5_1 = pending::Q5_1,
+    /// 8 bits and a scale for 32 values.
+    Q8_0 = pending::Q8_0,
+    /// 8 bits, a scale and a sum for 32 activations.
+    Q8_1 = pending::Q8_1,
+    /// K-quant of 2 bits.
+    Q2K = pending::Q2_K,
+    /// K-quant of 3 bits.
+    Q3K = pending::Q3_K,
+    /// K-quant of 4 bits.
+    Q4K = pending::Q4_K,
+    /// K-quant of 5 bits.
+    Q5K = pending::Q5_K,
+    /// K-quant of 6 bits.
+    Q6K = pending::Q6_K,
+    /// 8 bits, a scale and sums for 256 activations.
+    Q8K = pending::Q8_K,
+    /// I-quant of 2.0625 bits.
+    IQ2XXS = pending::IQ2_XXS,
+    /// I-quant of 2.3125 bits.
+    IQ2XS = pending::IQ2_XS,
+    /// I-quant of 3.0625 bits.
+    IQ3XXS = pending::IQ3_XXS,
+    /// I-quant of 1.5625 bits.
+    IQ1S = pending::IQ1_S,
+    /// 4-bit indices into a table of values that lie denser near zero, for 32 values.
+    IQ4NL = pending::IQ4_NL,
+    /// I-quant of 3.4375 bits.
+    IQ3S = pending::IQ3_S,
+    /// I-quant of 2.5625 bits.
+    IQ2S = pending::IQ2_S,
+    /// The values of IQ4_NL in super-blocks with 6-bit scales.
+    IQ4XS = pending::IQ4_XS,
+    /// 8-bit integers.
+    I8 = plain::I8,
+    /// 16-bit integers.
+    I16 = plain::I16,
+    /// 32-bit integers.
+    I32 = plain::I32,
+    /// 64-bit integers.
+    I64 = plain::I64,
+    /// 64-bit floats.
+    F64 = plain::F64,
+    /// I-quant of 1.75 bits.
+    IQ1M = pending::IQ1_M,
+    /// The upper half of 32-bit floats.
+    BF16 = plain::BF16,
+    /// Ternary, five values a byte.
+    TQ1_0 = pending::TQ1_0,
+    /// Ternary, four values a byte.
+    TQ2_0 = pending::TQ2_0,
+    /// 4-bit floats with a power of two for 32 values (OCP Microscaling).
+    MXFP4 = pending::MXFP4,
+    /// 4-bit floats with an 8-bit float scale for 16 values (NVIDIA).
+    NVFP4 = pending::NVFP4,
+    /// A sign bit and a scale for 128 values.
+    Q1_0 = pending::Q1_0,
+    /// 2 bits and a scale for 64 values.
+    Q2_0 = pending::Q2_0,
+}
+
+impl QuantType {
+    fn info(self) -> &'static TypeInfo {
+        &TABLE[self as usize]
+    }
+
+    /// The type with ggml's number `id`; `None` for a number that is unknown or was given up, never a neighbour.
+    #[must_use]
+    pub fn from_id(id: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|ty| ty.id() == id)
+    }
+
+    /// The type with ggml's name, in any case of letters.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|ty| ty.name().eq_ignore_ascii_case(name))
+    }
+
+    /// ggml's number for the type.
+    #[must_use]
+    pub fn id(self) -> u32 {
+        self.info().id
+    }
+
+    /// ggml's name for the type, such as `Q4_K`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// Values in a block.
+    #[must_use]
+    pub fn block_len(self) -> usize {
+        self.info().block_len
+    }
+
+    /// Bytes of a block.
+    #[must_use]
+    pub fn block_bytes(self) -> usize {
+        self.info().block_bytes
+    }
+
+    /// Bytes of a row of `k` values; `None` when `k` is not a multiple of the block or the count overflows.
+    #[must_use]
+    pub fn row_bytes(self, k: usize) -> Option<usize> {
+        let info = self.info();
+        if k % info.block_len != 0 {
+            return None;
+        }
+        (k / info.block_len).checked_mul(info.block_bytes)
+    }
+
+    /// Whether values share a scale. Plain floats and integers do not.
+    #[must_use]
+    pub fn is_quantized(self) -> bool {
+        self.info().quantized
+    }
+
+    /// Whether the type holds weights that can be turned into f32.
+    #[must_use]
+    pub fn dequantizes(self) -> bool {
+        self.info().dequantize.is_some()
+    }
+
+    /// The routine that turns whole blocks into f32, fastest for this machine; every choice gives the same bits.
+    #[must_use]
+    pub fn dequantizer(self) -> Option<DequantizeFn> {
+        self.info().dequantize.map(|[_, wide]| wide)
+    }
+
+    /// The routine as the build's baseline compiles it: the twin of [`QuantType::dequantizer`].
+    #[must_use]
+    pub fn portable_dequantizer(self) -> Option<DequantizeFn> {
+        self.info().dequantize.map(|[portable, _]| portable)
+    }
+}
+
+impl fmt::Display for QuantType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Turns `data` of type `ty` into `out.len()` values, bit for bit as gguf-py does.
+///
+/// `out` holds any number of whole blocks, so a range of rows can be given.
+///
+/// # Errors
+/// When the type has no f32 form, `out` is no whole number of blocks, or `data` has not exactly their bytes.
+pub fn dequantize(ty: QuantType, data: &[u8], out: &mut [f32]) -> Result<(), QuantError> {
+    let routine = ty.dequantizer().ok_or(QuantError::NoDequantizer { ty })?;
+    let expected =
+        ty.row_bytes(out.len()).ok_or(QuantError::RowLength { ty, expected: ty.block_len(), found: out.len() })?;
+    if data.len() != expected {
+        return Err(QuantError::ByteCount { ty, expected, found: data.len() });
+    }
+    routine(data, out);
+    Ok(())
 }

@@ -1,0 +1,109 @@
+//! What a type's file says about its type, and how a block routine becomes a row routine.
+
+/// Turns whole blocks into f32: `data` holds `n * block_bytes` bytes, `out` takes `n * block_len` values.
+///
+/// Any run of whole blocks can be given, so callers split rows between threads as they like. Blocks beyond the shorter of the two are left alone.
+pub type DequantizeFn = fn(data: &[u8], out: &mut [f32]);
+
+/// A floating-point field of a block that scales others, and so must be finite.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScaleField {
+    /// ggml's name for the field.
+    pub name: &'static str,
+    /// Reads the field from one block.
+    pub read: fn(&[u8]) -> f32,
+}
+
+/// The facts about one tensor type: one constant in the type's own file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TypeInfo {
+    /// ggml's number for the type.
+    pub id: u32,
+    /// ggml's name for the type.
+    pub name: &'static str,
+    /// Values in a block.
+    pub block_len: usize,
+    /// Bytes of a block.
+    pub block_bytes: usize,
+    /// Whether values share a scale.
+    pub quantized: bool,
+    /// Fields that must be finite.
+    pub scales: &'static [ScaleField],
+    /// To f32, if the type holds weights: the portable routine and the one for AVX2.
+    pub dequantize: Option<[DequantizeFn; 2]>,
+}
+
+impl TypeInfo {
+    /// A type whose values cannot be turned into f32 weights here.
+    pub const fn storage(id: u32, name: &'static str, block_len: usize, block_bytes: usize) -> Self {
+        Self { id, name, block_len, block_bytes, quantized: block_len > 1, scales: &[], dequantize: None }
+    }
+
+    /// A type that can be turned into f32.
+    pub const fn of<F: Format<BYTES, LEN>, const BYTES: usize, const LEN: usize>() -> Self {
+        Self {
+            id: F::ID,
+            name: F::NAME,
+            block_len: LEN,
+            block_bytes: BYTES,
+            quantized: LEN > 1,
+            scales: F::SCALES,
+            dequantize: Some([portable::<F, BYTES, LEN>, wide::<F, BYTES, LEN>]),
+        }
+    }
+}
+
+/// A block layout: `BYTES` bytes that hold `LEN` values.
+pub(super) trait Format<const BYTES: usize, const LEN: usize> {
+    /// ggml's number for the type.
+    const ID: u32;
+    /// ggml's name for the type.
+    const NAME: &'static str;
+    /// Fields that must be finite.
+    const SCALES: &'static [ScaleField] = &[];
+
+    /// Turns one block into f32, with the f32 operations in the order of gguf-py, so that the bits are the same.
+    fn dequantize(block: &[u8; BYTES], out: &mut [f32; LEN]);
+}
+
+#[inline(always)]
+fn each_block<F: Format<BYTES, LEN>, const BYTES: usize, const LEN: usize>(data: &[u8], out: &mut [f32]) {
+    let (blocks, _) = data.as_chunks::<BYTES>();
+    let (outs, _) = out.as_chunks_mut::<LEN>();
+    for (block, out) in blocks.iter().zip(outs) {
+        F::dequantize(block, out);
+    }
+}
+
+/// The routine as the build's baseline compiles it.
+fn portable<F: Format<BYTES, LEN>, const BYTES: usize, const LEN: usize>(data: &[u8], out: &mut [f32]) {
+    each_block::<F, BYTES, LEN>(data, out);
+}
+
+/// The same routine compiled for AVX2 where the machine has it.
+///
+/// Rust never fuses or reorders floating-point operations, so both compilations give the same bits.
+fn wide<F: Format<BYTES, LEN>, const BYTES: usize, const LEN: usize>(data: &[u8], out: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma,f16c,bmi2")]
+        fn avx2<F: Format<BYTES, LEN>, const BYTES: usize, const LEN: usize>(data: &[u8], out: &mut [f32]) {
+            each_block::<F, BYTES, LEN>(data, out);
+        }
+        if has_avx2() {
+            // SAFETY: has_avx2 has just said that this machine runs every feature that avx2 is compiled for.
+            return unsafe { avx2::<F, BYTES, LEN>(data, out) };
+        }
+    }
+    each_block::<F, BYTES, LEN>(data, out);
+}
+
+/// Whether routines compiled for AVX2 run here. The answer is cached by the standard library.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(super) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+        && is_x86_feature_detected!("bmi2")
+}

@@ -1,0 +1,54 @@
+//! Types without scales: one value a block.
+
+use super::format::{Format, TypeInfo};
+use crate::float::{bf16_to_f32, f16_to_f32};
+
+/// 32-bit floats.
+pub(super) const F32: TypeInfo = TypeInfo::of::<F32Format, _, _>();
+/// Half precision.
+pub(super) const F16: TypeInfo = TypeInfo::of::<F16Format, _, _>();
+/// The upper half of a 32-bit float.
+pub(super) const BF16: TypeInfo = TypeInfo::of::<Bf16Format, _, _>();
+/// 64-bit floats.
+pub(super) const F64: TypeInfo = TypeInfo::storage(28, "F64", 1, 8);
+/// 8-bit integers.
+pub(super) const I8: TypeInfo = TypeInfo::storage(24, "I8", 1, 1);
+/// 16-bit integers.
+pub(super) const I16: TypeInfo = TypeInfo::storage(25, "I16", 1, 2);
+/// 32-bit integers.
+pub(super) const I32: TypeInfo = TypeInfo::storage(26, "I32", 1, 4);
+/// 64-bit integers.
+pub(super) const I64: TypeInfo = TypeInfo::storage(27, "I64", 1, 8);
+
+struct F32Format;
+impl Format<4, 1> for F32Format {
+    const ID: u32 = 0;
+    const NAME: &'static str = "F32";
+
+    #[inline(always)]
+    fn dequantize(block: &[u8; 4], out: &mut [f32; 1]) {
+        out[0] = f32::from_le_bytes(*block);
+    }
+}
+
+struct F16Format;
+impl Format<2, 1> for F16Format {
+    const ID: u32 = 1;
+    const NAME: &'static str = "F16";
+
+    #[inline(always)]
+    fn dequantize(block: &[u8; 2], out: &mut [f32; 1]) {
+        out[0] = f16_to_f32(u16::from_le_bytes(*block));
+    }
+}
+
+struct Bf16Format;
+impl Format<2, 1> for Bf16Format {
+    const ID: u32 = 30;
+    const NAME: &'static str = "BF16";
+
+    #[inline(always)]
+    fn dequantize(block: &[u8; 2], out: &mut [f32; 1]) {
+        out[0] = bf16_to_f32(u16::from_le_bytes(*block));
+    }
+}
