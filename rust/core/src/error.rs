@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use draftgauge_kernels::quant::QuantError;
+
 /// Where something went wrong and what was found there.
 ///
 /// The message reads `WHAT: WHERE: expected X, found Y`; parts that are not known are left out.
@@ -123,6 +125,21 @@ pub enum Error {
     /// The caller asked to stop: `KeyboardInterrupt`.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl From<QuantError> for Error {
+    fn from(error: QuantError) -> Self {
+        let evidence = match error {
+            QuantError::ByteCount { ty, expected, found } => Evidence::new(format!("{ty} data has the wrong size"))
+                .expected(format!("{expected} bytes"))
+                .found(format!("{found} bytes")),
+            QuantError::RowLength { ty, expected, found } => Evidence::new(format!("{ty} rows are whole blocks"))
+                .expected(format!("a multiple of {expected} values"))
+                .found(found),
+            other => Evidence::new(other.to_string()),
+        };
+        Self::quant(evidence)
+    }
 }
 
 /// The result of everything fallible in this crate.
