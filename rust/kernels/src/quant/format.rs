@@ -1,5 +1,7 @@
 //! What a type's file says about its type, and how a block routine becomes a row routine.
 
+use crate::float::f16_to_f32;
+
 /// Turns whole blocks into f32: `data` holds `n * block_bytes` bytes, `out` takes `n * block_len` values.
 ///
 /// Any run of whole blocks can be given, so callers split rows between threads as they like. Blocks beyond the shorter of the two are left alone.
@@ -12,6 +14,13 @@ pub(super) struct ScaleField {
     pub name: &'static str,
     /// Reads the field from one block.
     pub read: fn(&[u8]) -> f32,
+}
+
+impl ScaleField {
+    /// A half-precision field at byte `AT` of the block.
+    pub const fn f16<const AT: usize>(name: &'static str) -> Self {
+        Self { name, read: |block| f16_to_f32(u16::from_le_bytes([block[AT], block[AT + 1]])) }
+    }
 }
 
 /// The facts about one tensor type: one constant in the type's own file.
@@ -37,6 +46,11 @@ impl TypeInfo {
     /// A type whose values cannot be turned into f32 weights here.
     pub const fn storage(id: u32, name: &'static str, block_len: usize, block_bytes: usize) -> Self {
         Self { id, name, block_len, block_bytes, quantized: block_len > 1, scales: &[], dequantize: None }
+    }
+
+    /// The same type with fields that must be finite.
+    pub const fn with_scales(self, scales: &'static [ScaleField]) -> Self {
+        Self { scales, ..self }
     }
 
     /// A type that can be turned into f32.

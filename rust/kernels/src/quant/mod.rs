@@ -5,14 +5,43 @@
 
 mod error;
 mod format;
-mod pending;
+mod grids;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
+mod nvfp4;
 mod plain;
+mod q1_0;
+mod q2_0;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+mod q8_activation;
+mod tq1_0;
+mod tq2_0;
+mod validate;
 
 use std::fmt;
 
 pub use error::QuantError;
 pub use format::DequantizeFn;
 use format::TypeInfo;
+pub use q4_k::unpack_scales_mins;
+pub use validate::{BadBlock, validate};
 
 /// Declares [`QuantType`] and its table from one line a type.
 macro_rules! quant_types {
@@ -40,45 +69,45 @@ quant_types! {
     /// Half precision.
     F16 = plain::F16,
     /// 4 bits and a scale for 32 values.
-    Q4_0 = pending::Q4_0,
+    Q4_0 = q4_0::Q4_0,
     /// 4 bits, a scale and a minimum for 32 values.
-    Q4_1 = pending::Q4_1,
+    Q4_1 = q4_1::Q4_1,
     /// 5 bits and a scale for 32 values.
-    Q5_0 = pending::Q5_0,
+    Q5_0 = q5_0::Q5_0,
     /// 5 bits, a scale and a minimum for 32 values.
-    Q5_1 = pending::Q5_1,
+    Q5_1 = q5_1::Q5_1,
     /// 8 bits and a scale for 32 values.
-    Q8_0 = pending::Q8_0,
+    Q8_0 = q8_0::Q8_0,
     /// 8 bits, a scale and a sum for 32 activations.
-    Q8_1 = pending::Q8_1,
+    Q8_1 = q8_activation::Q8_1,
     /// K-quant of 2 bits.
-    Q2K = pending::Q2_K,
+    Q2K = q2_k::Q2_K,
     /// K-quant of 3 bits.
-    Q3K = pending::Q3_K,
+    Q3K = q3_k::Q3_K,
     /// K-quant of 4 bits.
-    Q4K = pending::Q4_K,
+    Q4K = q4_k::Q4_K,
     /// K-quant of 5 bits.
-    Q5K = pending::Q5_K,
+    Q5K = q5_k::Q5_K,
     /// K-quant of 6 bits.
-    Q6K = pending::Q6_K,
+    Q6K = q6_k::Q6_K,
     /// 8 bits, a scale and sums for 256 activations.
-    Q8K = pending::Q8_K,
+    Q8K = q8_activation::Q8_K,
     /// I-quant of 2.0625 bits.
-    IQ2XXS = pending::IQ2_XXS,
+    IQ2XXS = iq2_xxs::IQ2_XXS,
     /// I-quant of 2.3125 bits.
-    IQ2XS = pending::IQ2_XS,
+    IQ2XS = iq2_xs::IQ2_XS,
     /// I-quant of 3.0625 bits.
-    IQ3XXS = pending::IQ3_XXS,
+    IQ3XXS = iq3_xxs::IQ3_XXS,
     /// I-quant of 1.5625 bits.
-    IQ1S = pending::IQ1_S,
+    IQ1S = iq1_s::IQ1_S,
     /// 4-bit indices into a table of values that lie denser near zero, for 32 values.
-    IQ4NL = pending::IQ4_NL,
+    IQ4NL = iq4_nl::IQ4_NL,
     /// I-quant of 3.4375 bits.
-    IQ3S = pending::IQ3_S,
+    IQ3S = iq3_s::IQ3_S,
     /// I-quant of 2.5625 bits.
-    IQ2S = pending::IQ2_S,
+    IQ2S = iq2_s::IQ2_S,
     /// The values of IQ4_NL in super-blocks with 6-bit scales.
-    IQ4XS = pending::IQ4_XS,
+    IQ4XS = iq4_xs::IQ4_XS,
     /// 8-bit integers.
     I8 = plain::I8,
     /// 16-bit integers.
@@ -90,21 +119,21 @@ quant_types! {
     /// 64-bit floats.
     F64 = plain::F64,
     /// I-quant of 1.75 bits.
-    IQ1M = pending::IQ1_M,
+    IQ1M = iq1_m::IQ1_M,
     /// The upper half of 32-bit floats.
     BF16 = plain::BF16,
     /// Ternary, five values a byte.
-    TQ1_0 = pending::TQ1_0,
+    TQ1_0 = tq1_0::TQ1_0,
     /// Ternary, four values a byte.
-    TQ2_0 = pending::TQ2_0,
+    TQ2_0 = tq2_0::TQ2_0,
     /// 4-bit floats with a power of two for 32 values (OCP Microscaling).
-    MXFP4 = pending::MXFP4,
+    MXFP4 = mxfp4::MXFP4,
     /// 4-bit floats with an 8-bit float scale for 16 values (NVIDIA).
-    NVFP4 = pending::NVFP4,
+    NVFP4 = nvfp4::NVFP4,
     /// A sign bit and a scale for 128 values.
-    Q1_0 = pending::Q1_0,
+    Q1_0 = q1_0::Q1_0,
     /// 2 bits and a scale for 64 values.
-    Q2_0 = pending::Q2_0,
+    Q2_0 = q2_0::Q2_0,
 }
 
 impl QuantType {
@@ -152,7 +181,7 @@ impl QuantType {
     #[must_use]
     pub fn row_bytes(self, k: usize) -> Option<usize> {
         let info = self.info();
-        if k % info.block_len != 0 {
+        if !k.is_multiple_of(info.block_len) {
             return None;
         }
         (k / info.block_len).checked_mul(info.block_bytes)
