@@ -5,6 +5,7 @@
 pub mod backend;
 pub mod error;
 pub mod exact;
+pub mod gguf;
 pub mod program;
 
 pub use error::{Error, Evidence, Result};
