@@ -6,6 +6,8 @@ pub mod backend;
 pub mod error;
 pub mod exact;
 pub mod gguf;
+pub mod memory;
 pub mod program;
+pub mod targets;
 
 pub use error::{Error, Evidence, Result};
