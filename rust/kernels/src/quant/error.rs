@@ -3,7 +3,7 @@
 use super::QuantType;
 
 /// Data, a shape or a request that does not fit a tensor type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum QuantError {
     /// The data has not the number of bytes that the values need.
     #[error("{ty} data: expected {expected} bytes, found {found}")]
@@ -34,6 +34,26 @@ pub enum QuantError {
         expected: usize,
         /// Weights given.
         found: usize,
+    },
+    /// A weight of the importance matrix is negative or not finite.
+    #[error("{ty} importance matrix: expected finite weights that are not negative, found {found} for column {index}")]
+    ImatrixWeight {
+        /// Type to quantize to.
+        ty: QuantType,
+        /// Column of the weight.
+        index: usize,
+        /// The weight.
+        found: f32,
+    },
+    /// A value that is to be quantized is NaN or infinite.
+    #[error("quantization to {ty}: expected finite values, found {found} at index {index}")]
+    NotFinite {
+        /// Type to quantize to.
+        ty: QuantType,
+        /// Index of the value.
+        index: usize,
+        /// The value.
+        found: f32,
     },
     /// The type holds no weights that can be turned into f32.
     #[error("{ty} data cannot be dequantized")]

@@ -7,6 +7,9 @@ use crate::float::f16_to_f32;
 /// Any run of whole blocks can be given, so callers split rows between threads as they like. Blocks beyond the shorter of the two are left alone.
 pub type DequantizeFn = fn(data: &[u8], out: &mut [f32]);
 
+/// Turns a row of finite values into whole blocks. `imatrix` weighs the columns; types that know no better ignore it.
+pub type QuantizeFn = fn(row: &[f32], imatrix: Option<&[f32]>, out: &mut [u8]);
+
 /// A floating-point field of a block that scales others, and so must be finite.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScaleField {
@@ -40,12 +43,23 @@ pub(super) struct TypeInfo {
     pub scales: &'static [ScaleField],
     /// To f32, if the type holds weights: the portable routine and the one for AVX2.
     pub dequantize: Option<[DequantizeFn; 2]>,
+    /// From f32, if there is a quantizer.
+    pub quantize: Option<QuantizeFn>,
 }
 
 impl TypeInfo {
     /// A type whose values cannot be turned into f32 weights here.
     pub const fn storage(id: u32, name: &'static str, block_len: usize, block_bytes: usize) -> Self {
-        Self { id, name, block_len, block_bytes, quantized: block_len > 1, scales: &[], dequantize: None }
+        Self {
+            id,
+            name,
+            block_len,
+            block_bytes,
+            quantized: block_len > 1,
+            scales: &[],
+            dequantize: None,
+            quantize: None,
+        }
     }
 
     /// The same type with fields that must be finite.
@@ -63,6 +77,7 @@ impl TypeInfo {
             quantized: LEN > 1,
             scales: F::SCALES,
             dequantize: Some([portable::<F, BYTES, LEN>, wide::<F, BYTES, LEN>]),
+            quantize: F::QUANTIZE,
         }
     }
 }
@@ -76,8 +91,28 @@ pub(super) trait Format<const BYTES: usize, const LEN: usize> {
     /// Fields that must be finite.
     const SCALES: &'static [ScaleField] = &[];
 
+    /// Turns rows into blocks, byte for byte as ggml does.
+    const QUANTIZE: Option<QuantizeFn> = None;
+
     /// Turns one block into f32, with the f32 operations in the order of gguf-py, so that the bits are the same.
     fn dequantize(block: &[u8; BYTES], out: &mut [f32; LEN]);
+}
+
+/// Goes through a row block by block: values, their importance if there is one, and the bytes to fill.
+#[inline(always)]
+pub(super) fn each_row_block<const BYTES: usize, const LEN: usize>(
+    row: &[f32],
+    imatrix: Option<&[f32]>,
+    out: &mut [u8],
+    mut quantize: impl FnMut(&[f32; LEN], Option<&[f32; LEN]>, &mut [u8; BYTES]),
+) {
+    let blocks = row.as_chunks::<LEN>().0.iter().zip(out.as_chunks_mut::<BYTES>().0);
+    match imatrix {
+        None => blocks.for_each(|(x, out)| quantize(x, None, out)),
+        Some(imatrix) => {
+            blocks.zip(imatrix.as_chunks::<LEN>().0).for_each(|((x, out), weights)| quantize(x, Some(weights), out))
+        }
+    }
 }
 
 #[inline(always)]

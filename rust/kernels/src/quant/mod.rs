@@ -1,4 +1,4 @@
-//! ggml's tensor types: names, sizes, dequantization, validation.
+//! ggml's tensor types: names, sizes, dequantization, quantization, validation.
 //!
 //! Sources: `GGML_QUANT_SIZES` and `quants.py` of gguf-py 0.19 for layouts and values, llama.cpp b11434 for what it has beyond.
 //! A type is one file and one line in the registry below.
@@ -17,6 +17,7 @@ mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
 mod nvfp4;
+mod pack;
 mod plain;
 mod q1_0;
 mod q2_0;
@@ -31,6 +32,7 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 mod q8_activation;
+mod search;
 mod tq1_0;
 mod tq2_0;
 mod validate;
@@ -38,8 +40,8 @@ mod validate;
 use std::fmt;
 
 pub use error::QuantError;
-pub use format::DequantizeFn;
 use format::TypeInfo;
+pub use format::{DequantizeFn, QuantizeFn};
 pub use q4_k::unpack_scales_mins;
 pub use validate::{BadBlock, validate};
 
@@ -199,6 +201,12 @@ impl QuantType {
         self.info().dequantize.is_some()
     }
 
+    /// Whether there is a quantizer for the type.
+    #[must_use]
+    pub fn quantizes(self) -> bool {
+        self.info().quantize.is_some()
+    }
+
     /// The routine that turns whole blocks into f32, fastest for this machine; every choice gives the same bits.
     #[must_use]
     pub fn dequantizer(self) -> Option<DequantizeFn> {
@@ -232,5 +240,49 @@ pub fn dequantize(ty: QuantType, data: &[u8], out: &mut [f32]) -> Result<(), Qua
         return Err(QuantError::ByteCount { ty, expected, found: data.len() });
     }
     routine(data, out);
+    Ok(())
+}
+
+/// Turns rows of `columns` values into blocks of type `ty`, byte for byte as ggml does.
+///
+/// `imatrix` weighs the columns, one weight for each, none negative. `out` takes any number of rows, so a range of rows can be given.
+///
+/// # Errors
+/// When there is no quantizer for the type, `columns` is no whole number of blocks, `x` or `out` has not the size that the other implies,
+/// `imatrix` has not one weight a column, or a value or weight is not finite.
+pub fn quantize(
+    ty: QuantType,
+    x: &[f32],
+    columns: usize,
+    imatrix: Option<&[f32]>,
+    out: &mut [u8],
+) -> Result<(), QuantError> {
+    let routine = ty.info().quantize.ok_or(QuantError::NoQuantizer { ty })?;
+    let row_length = |found| QuantError::RowLength { ty, expected: ty.block_len(), found };
+    let row_bytes = ty.row_bytes(columns).filter(|&bytes| bytes > 0).ok_or(row_length(columns))?;
+    if !x.len().is_multiple_of(columns) {
+        return Err(row_length(x.len() % columns));
+    }
+    let expected = (x.len() / columns).checked_mul(row_bytes).ok_or(row_length(x.len()))?;
+    if out.len() != expected {
+        return Err(QuantError::ByteCount { ty, expected, found: out.len() });
+    }
+    if let Some(imatrix) = imatrix {
+        if imatrix.len() != columns {
+            return Err(QuantError::ImatrixLength { ty, expected: columns, found: imatrix.len() });
+        }
+        if let Some(index) = imatrix.iter().position(|w| !w.is_finite() || *w < 0.0) {
+            return Err(QuantError::ImatrixWeight { ty, index, found: imatrix[index] });
+        }
+    }
+    // Plain floats carry infinities and NaN over; a scale cannot.
+    if ty.is_quantized()
+        && let Some(index) = x.iter().position(|x| !x.is_finite())
+    {
+        return Err(QuantError::NotFinite { ty, index, found: x[index] });
+    }
+    for (x, out) in x.chunks_exact(columns).zip(out.chunks_exact_mut(row_bytes)) {
+        routine(x, imatrix, out);
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Types without scales: one value a block.
 
-use super::format::{Format, ScaleField, TypeInfo};
-use crate::float::{bf16_to_f32, f16_to_f32};
+use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
+use crate::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
 /// 32-bit floats.
 pub(super) const F32: TypeInfo = TypeInfo::of::<F32Format, _, _>();
@@ -33,6 +33,8 @@ impl Format<4, 1> for F32Format {
     const NAME: &'static str = "F32";
     const SCALES: &'static [ScaleField] =
         &[ScaleField { name: "value", read: |block| f32::from_le_bytes([block[0], block[1], block[2], block[3]]) }];
+    const QUANTIZE: Option<QuantizeFn> =
+        Some(|row, _, out| each_row_block(row, None, out, |x: &[f32; 1], _, out| *out = x[0].to_le_bytes()));
 
     #[inline(always)]
     fn dequantize(block: &[u8; 4], out: &mut [f32; 1]) {
@@ -45,6 +47,9 @@ impl Format<2, 1> for F16Format {
     const ID: u32 = 1;
     const NAME: &'static str = "F16";
     const SCALES: &'static [ScaleField] = &[ScaleField::f16::<0>("value")];
+    const QUANTIZE: Option<QuantizeFn> = Some(|row, _, out| {
+        each_row_block(row, None, out, |x: &[f32; 1], _, out| *out = f32_to_f16(x[0]).to_le_bytes())
+    });
 
     #[inline(always)]
     fn dequantize(block: &[u8; 2], out: &mut [f32; 1]) {
@@ -58,6 +63,9 @@ impl Format<2, 1> for Bf16Format {
     const NAME: &'static str = "BF16";
     const SCALES: &'static [ScaleField] =
         &[ScaleField { name: "value", read: |block| bf16_to_f32(u16::from_le_bytes([block[0], block[1]])) }];
+    const QUANTIZE: Option<QuantizeFn> = Some(|row, _, out| {
+        each_row_block(row, None, out, |x: &[f32; 1], _, out| *out = f32_to_bf16(x[0]).to_le_bytes())
+    });
 
     #[inline(always)]
     fn dequantize(block: &[u8; 2], out: &mut [f32; 1]) {
