@@ -94,7 +94,7 @@ impl fmt::Display for Evidence {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused: becomes `OSError` (`FileNotFoundError` where it applies).
-    #[error("{}: {source}", path.display())]
+    #[error("cannot read or write: {}: {}", path.display(), os_message(source))]
     Io {
         /// The file concerned.
         path: PathBuf,
@@ -142,6 +142,12 @@ impl From<QuantError> for Error {
     }
 }
 
+/// The system's words without the number that Rust appends.
+fn os_message(source: &std::io::Error) -> String {
+    let text = source.to_string();
+    text.rfind(" (os error ").map_or(text.clone(), |end| text[..end].to_string())
+}
+
 /// The result of everything fallible in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -183,6 +189,21 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn message_leaves_out_what_is_not_known() {
+        let message = |evidence| Error::gguf(evidence).to_string();
+        assert_eq!(message(Evidence::new("w")), "w");
+        assert_eq!(message(Evidence::new("w").found(3)), "w: found 3");
+        assert_eq!(message(Evidence::new("w").key("k").expected("x")), "w: k: expected x");
+        assert_eq!(message(Evidence::new("w").path("p").key("k").expected(1).found(2)), "w: p, k: expected 1, found 2");
+    }
+
+    #[test]
+    fn system_errors_name_the_file_and_no_number() {
+        let source = std::io::Error::from_raw_os_error(2);
+        assert_eq!(Error::io("a.gguf", source).to_string(), "cannot read or write: a.gguf: No such file or directory");
+    }
 
     #[test]
     fn message_names_what_where_expected_and_found() {

@@ -5,11 +5,14 @@ use std::path::Path;
 
 use crate::error::{Error, Evidence, Result};
 
-/// The bytes of one file, paged in by the system as they are touched.
+/// The bytes of one file, paged in by the system as they are touched, or held in memory.
 #[derive(Debug)]
-pub struct Mapping {
-    // An empty file cannot be mapped everywhere, and has nothing to map.
-    map: Option<memmap2::Mmap>,
+pub struct Mapping(Source);
+
+#[derive(Debug)]
+enum Source {
+    Map(memmap2::Mmap),
+    Memory(Vec<u8>),
 }
 
 impl Mapping {
@@ -27,18 +30,27 @@ impl Mapping {
         }
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         if file.metadata().map_err(|e| Error::io(path, e))?.len() == 0 {
-            return Ok(Self { map: None });
+            // An empty file cannot be mapped everywhere, and has nothing to map.
+            return Ok(Self::from_vec(Vec::new()));
         }
         // SAFETY: the mapping is private to this value and never written through. Its contents change only if another
         // process rewrites the file in place, which no reader of mapped weights can prevent; every length and offset
         // taken from it is copied out once and checked before use, so such a change can spoil values but not bounds.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
-        Ok(Self { map: Some(map) })
+        Ok(Self(Source::Map(map)))
+    }
+
+    /// Bytes that are in memory already.
+    pub fn from_vec(bytes: Vec<u8>) -> Self {
+        Self(Source::Memory(bytes))
     }
 }
 
 impl AsRef<[u8]> for Mapping {
     fn as_ref(&self) -> &[u8] {
-        self.map.as_deref().unwrap_or(&[])
+        match &self.0 {
+            Source::Map(map) => map,
+            Source::Memory(bytes) => bytes,
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! [`GgufFile::require_valid`].
 
 mod cursor;
+mod encode;
 mod mapping;
 mod metadata;
 mod overrides;
@@ -13,9 +14,7 @@ mod reader;
 mod shards;
 mod tensor_info;
 mod value;
-
-#[cfg(test)]
-pub(crate) mod tests;
+mod writer;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +29,7 @@ pub use overrides::{Override, OverrideValue};
 pub use shards::Shard;
 pub use tensor_info::TensorInfo;
 pub use value::{Array, Strings, Text, Value, ValueType};
+pub use writer::{TensorSpec, Writer, write};
 
 /// An opened file or set of shards; wrap it in an `Arc` to share it between threads.
 #[derive(Debug)]
@@ -90,6 +90,26 @@ impl GgufFile {
         Self::join(path, parts, notices)
     }
 
+    /// Reads a file that is in memory; errors call it `name`. A single shard of several is refused, having no siblings.
+    ///
+    /// # Errors
+    /// As [`GgufFile::open`].
+    pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Self> {
+        let name = name.as_ref();
+        let mapping = Arc::new(Mapping::from_vec(bytes));
+        let parts = reader::parse(&mapping, name)?;
+        if let Some(count) = parts.metadata.u16(shards::SPLIT_COUNT)?.filter(|&count| count > 1) {
+            return Err(Error::gguf(
+                Evidence::new("bytes are one shard of several")
+                    .path(name)
+                    .key(shards::SPLIT_COUNT)
+                    .expected(1)
+                    .found(count),
+            ));
+        }
+        Self::join(name, vec![(name.to_path_buf(), mapping, parts)], Vec::new())
+    }
+
     fn join(path: &Path, parts: Vec<(PathBuf, Arc<Mapping>, reader::Parts)>, notices: Vec<String>) -> Result<Self> {
         let several = parts.len() > 1;
         let mut file = Self {
@@ -122,7 +142,7 @@ impl GgufFile {
                 file.findings.push(located);
             }
             if part.problems.hidden > 0 {
-                file.problems.push(format!("{} further problems of this kind", part.problems.hidden));
+                file.problems.push(format!("{} further problems", part.problems.hidden));
             }
             file.notices.extend(part.notices);
             if number == 0 {
@@ -257,6 +277,12 @@ impl GgufFile {
                     .found(format!("offset {} and {} bytes", info.offset, info.nbytes)),
             )),
         }
+    }
+
+    /// The data of a tensor whatever its type.
+    fn extent_bytes(&self, info: &TensorInfo) -> Result<&[u8]> {
+        let (start, len) = self.extent(info)?;
+        Ok(&self.sections[info.shard].bytes()[start..start + len])
     }
 
     fn tensor_error(&self, info: &TensorInfo, evidence: Evidence) -> Error {

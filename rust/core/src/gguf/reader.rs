@@ -276,7 +276,8 @@ fn numbers<T, const N: usize>(bytes: &[u8], from: impl Fn([u8; N]) -> T) -> Vec<
     bytes.as_chunks::<N>().0.iter().map(|&chunk| from(chunk)).collect()
 }
 
-fn alignment(metadata: &Metadata) -> Result<u32> {
+/// The alignment that metadata sets.
+pub(super) fn alignment(metadata: &Metadata) -> Result<u32> {
     let alignment = metadata.u32(ALIGNMENT_KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
     if !alignment.is_power_of_two() || alignment > MAX_ALIGNMENT {
         return Err(Error::gguf(
