@@ -23,6 +23,19 @@ pub(super) fn pairs(levels: &[u8; 256], qs: &mut [u8]) {
     }
 }
 
+/// The inverse of [`pairs`].
+#[inline(always)]
+pub(super) fn unpack_pairs(qs: &[u8], levels: &mut [u8; 256]) {
+    for (levels, qs) in levels.as_chunks_mut::<128>().0.iter_mut().zip(qs.as_chunks::<32>().0) {
+        for (l, &q) in qs.iter().enumerate() {
+            levels[l] = q & 3;
+            levels[l + 32] = q >> 2 & 3;
+            levels[l + 64] = q >> 4 & 3;
+            levels[l + 96] = q >> 6;
+        }
+    }
+}
+
 /// In each quarter of a super-block, levels `l` and `l + 32` share byte `l`, the former low.
 #[inline(always)]
 pub(super) fn quarter_nibbles(levels: &[u8; 256], qs: &mut [u8]) {

@@ -1,7 +1,7 @@
 //! Q2_K: super-blocks of 16 sub-blocks with 4-bit scales and minimums.
 
 use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
-use super::pack::pairs;
+use super::pack::{pairs, unpack_pairs};
 use super::search::{Search, affine, importance, nearest, positive, sum_of_squares};
 use crate::float::{f16_to_f32, f32_to_f16};
 
@@ -76,13 +76,13 @@ impl Format<84, 256> for Layout {
         let (scales, qs) = (&block[..16], &block[16..80]);
         let d = f16_to_f32(u16::from_le_bytes([block[80], block[81]]));
         let dmin = f16_to_f32(u16::from_le_bytes([block[82], block[83]]));
-        for (sub, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let dl = d * f32::from(scales[sub] & 0xf);
-            let ml = dmin * f32::from(scales[sub] >> 4);
-            let (half, shift, odd) = (sub / 8, sub % 8 / 2 * 2, sub % 2);
-            let qs = &qs[half * 32 + odd * 16..][..16];
-            for (out, &q) in out.iter_mut().zip(qs) {
-                *out = dl * f32::from(q >> shift & 3) - ml;
+        let mut levels = [0; 256];
+        unpack_pairs(qs, &mut levels);
+        let subs = out.as_chunks_mut::<16>().0.iter_mut().zip(levels.as_chunks::<16>().0);
+        for ((out, levels), &scale) in subs.zip(scales) {
+            let (dl, ml) = (d * f32::from(scale & 0xf), dmin * f32::from(scale >> 4));
+            for (out, &q) in out.iter_mut().zip(levels) {
+                *out = dl * f32::from(q) - ml;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Q3_K: super-blocks of 16 sub-blocks with signed 6-bit scales.
 
 use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
-use super::pack::{high_bits, pairs};
+use super::pack::{high_bits, pairs, unpack_pairs};
 use super::search::{extreme, importance, nearest, sum_of_squares, symmetric, symmetric_by_descent};
 use crate::float::{f16_to_f32, f32_to_f16};
 
@@ -89,15 +89,19 @@ impl Format<110, 256> for Layout {
         let (hmask, qs) = (&block[..32], &block[32..96]);
         let scales = unpack_scales(&block[96..108]);
         let d = f16_to_f32(u16::from_le_bytes([block[108], block[109]]));
-        for (sub, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let dl = d * f32::from(scales[sub]);
-            let (half, shift, odd) = (sub / 8, sub % 8 / 2 * 2, sub % 2);
-            let qs = &qs[half * 32 + odd * 16..][..16];
-            let hmask = &hmask[odd * 16..][..16];
-            for ((out, &q), &h) in out.iter_mut().zip(qs).zip(hmask) {
-                let low = (q >> shift & 3) as i8;
-                let missing = (!h >> (sub / 2) & 1) as i8;
-                *out = dl * f32::from(low - 4 * missing);
+        let mut levels = [0; 256];
+        unpack_pairs(qs, &mut levels);
+        for (group, levels) in levels.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            for (level, &h) in levels.iter_mut().zip(hmask) {
+                // A set bit keeps the level, a clear one takes 4 off.
+                *level |= (h >> group & 1) << 2;
+            }
+        }
+        let subs = out.as_chunks_mut::<16>().0.iter_mut().zip(levels.as_chunks::<16>().0);
+        for ((out, levels), scale) in subs.zip(scales) {
+            let dl = d * f32::from(scale);
+            for (out, &q) in out.iter_mut().zip(levels) {
+                *out = dl * f32::from(q as i8 - 4);
             }
         }
     }

@@ -39,10 +39,11 @@ impl Format<18, 32> for Layout {
     #[inline(always)]
     fn dequantize(block: &[u8; 18], out: &mut [f32; 32]) {
         let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
-        let (low, high) = out.split_at_mut(16);
-        for ((low, high), &q) in low.iter_mut().zip(high).zip(&block[2..]) {
-            *low = d * f32::from((q & 0xf) as i8 - 8);
-            *high = d * f32::from((q >> 4) as i8 - 8);
+        let mut levels = [0; 32];
+        for (l, &q) in block[2..].iter().enumerate() {
+            levels[l] = (q & 0xf) as i8 - 8;
+            levels[l + 16] = (q >> 4) as i8 - 8;
         }
+        *out = levels.map(|q| d * f32::from(q));
     }
 }

@@ -44,10 +44,11 @@ impl Format<20, 32> for Layout {
     fn dequantize(block: &[u8; 20], out: &mut [f32; 32]) {
         let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
         let m = f16_to_f32(u16::from_le_bytes([block[2], block[3]]));
-        let (low, high) = out.split_at_mut(16);
-        for ((low, high), &q) in low.iter_mut().zip(high).zip(&block[4..]) {
-            *low = d * f32::from(q & 0xf) + m;
-            *high = d * f32::from(q >> 4) + m;
+        let mut levels = [0; 32];
+        for (l, &q) in block[4..].iter().enumerate() {
+            levels[l] = q & 0xf;
+            levels[l + 16] = q >> 4;
         }
+        *out = levels.map(|q| d * f32::from(q) + m);
     }
 }

@@ -60,15 +60,21 @@ impl Format<210, 256> for Layout {
     fn dequantize(block: &[u8; 210], out: &mut [f32; 256]) {
         let (ql, qh, scales) = (&block[..128], &block[128..192], &block[192..208]);
         let d = f16_to_f32(u16::from_le_bytes([block[208], block[209]]));
-        for (sub, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let dl = d * f32::from(scales[sub] as i8);
-            let (half, within) = (sub / 8, sub % 8);
-            let ql = &ql[half * 64 + within % 4 * 16..][..16];
-            let qh = &qh[half * 32 + within % 2 * 16..][..16];
-            let (low_shift, high_shift) = (within / 4 * 4, within / 2 * 2);
-            for ((out, &l), &h) in out.iter_mut().zip(ql).zip(qh) {
-                let q = (l >> low_shift & 0xf | (h >> high_shift & 3) << 4) as i8;
-                *out = dl * f32::from(q - 32);
+        let mut levels = [0; 256];
+        let halves = levels.as_chunks_mut::<128>().0.iter_mut();
+        for (levels, (ql, qh)) in halves.zip(ql.as_chunks::<64>().0.iter().zip(qh.as_chunks::<32>().0)) {
+            for l in 0..32 {
+                levels[l] = (ql[l] & 0xf | (qh[l] & 3) << 4) as i8 - 32;
+                levels[l + 32] = (ql[l + 32] & 0xf | (qh[l] >> 2 & 3) << 4) as i8 - 32;
+                levels[l + 64] = (ql[l] >> 4 | (qh[l] >> 4 & 3) << 4) as i8 - 32;
+                levels[l + 96] = (ql[l + 32] >> 4 | (qh[l] >> 6) << 4) as i8 - 32;
+            }
+        }
+        let subs = out.as_chunks_mut::<16>().0.iter_mut().zip(levels.as_chunks::<16>().0);
+        for ((out, levels), &scale) in subs.zip(scales) {
+            let dl = d * f32::from(scale as i8);
+            for (out, &q) in out.iter_mut().zip(levels) {
+                *out = dl * f32::from(q);
             }
         }
     }
