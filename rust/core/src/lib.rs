@@ -10,5 +10,6 @@ pub mod memory;
 pub mod naive;
 pub mod program;
 pub mod targets;
+pub mod text;
 
 pub use error::{Error, Evidence, Result};
