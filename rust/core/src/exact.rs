@@ -6,6 +6,17 @@
 const LN2_HI: f64 = 6.931_471_803_691_238e-1;
 const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 
+/// `1 / n`, so that the series below multiply instead of divide.
+const RECIPROCALS: [f64; 15] = {
+    let mut table = [0.0; 15];
+    let mut n = 1;
+    while n < 15 {
+        table[n] = 1.0 / n as f64;
+        n += 1;
+    }
+    table
+};
+
 /// Natural logarithm of a positive finite normal number, within 2 ulp.
 pub fn ln(x: f64) -> f64 {
     debug_assert!(x.is_finite() && x >= f64::MIN_POSITIVE);
@@ -35,9 +46,9 @@ pub fn exp(x: f64) -> f64 {
     let k = (x * std::f64::consts::LOG2_E).round();
     let r = (x - k * LN2_HI) - k * LN2_LO;
     let mut sum = 1.0;
-    let mut n = 14;
+    let mut n: usize = 14;
     while n >= 1 {
-        sum = 1.0 + sum * r / f64::from(n);
+        sum = 1.0 + sum * r * RECIPROCALS[n];
         n -= 1;
     }
     sum * f64::from_bits(((k as i64 + 1023) as u64) << 52)

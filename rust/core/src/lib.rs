@@ -4,6 +4,7 @@
 
 pub mod backend;
 pub mod error;
+pub mod evaluate;
 pub mod exact;
 pub mod gguf;
 pub mod memory;
