@@ -7,6 +7,7 @@ pub mod error;
 pub mod evaluate;
 pub mod exact;
 pub mod gguf;
+pub mod inspect;
 pub mod memory;
 pub mod naive;
 pub mod program;

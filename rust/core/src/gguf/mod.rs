@@ -11,6 +11,7 @@ mod mapping;
 mod metadata;
 mod overrides;
 mod reader;
+mod serialize;
 mod shards;
 mod tensor_info;
 mod value;

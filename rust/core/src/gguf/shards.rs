@@ -16,9 +16,15 @@ pub(super) const SPLIT_TENSORS: &str = "split.tensors.count";
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Shard {
     /// The file.
+    #[serde(serialize_with = "lossy")]
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
+}
+
+/// A path need not be text; a report must be.
+fn lossy<S: serde::Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// `PREFIX-%05d-of-%05d.gguf`, taken apart; `number` counts from 1.

@@ -276,6 +276,25 @@ impl Array {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Element `index` as a value of its own.
+    pub fn get(&self, index: usize) -> Option<Value> {
+        Some(match self {
+            Self::U8(a) => Value::U8(*a.get(index)?),
+            Self::I8(a) => Value::I8(*a.get(index)?),
+            Self::U16(a) => Value::U16(*a.get(index)?),
+            Self::I16(a) => Value::I16(*a.get(index)?),
+            Self::U32(a) => Value::U32(*a.get(index)?),
+            Self::I32(a) => Value::I32(*a.get(index)?),
+            Self::F32(a) => Value::F32(*a.get(index)?),
+            Self::Bool(a) => Value::Bool(*a.get(index)?),
+            Self::String(a) => Value::String(Text::from_bytes(a.get(index)?)),
+            Self::Array(a) => Value::Array(a.get(index)?.clone()),
+            Self::U64(a) => Value::U64(*a.get(index)?),
+            Self::I64(a) => Value::I64(*a.get(index)?),
+            Self::F64(a) => Value::F64(*a.get(index)?),
+        })
+    }
 }
 
 /// A metadata value.

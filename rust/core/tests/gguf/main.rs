@@ -3,8 +3,11 @@
 mod accepts;
 mod allocation;
 mod build;
+mod fuzz;
+mod inspects;
 mod rejects;
 mod shards;
+mod speed;
 mod writes;
 
 #[global_allocator]
