@@ -1,0 +1,2 @@
+mod pool;
+pub use pool::{Pool, Region, default_threads};
