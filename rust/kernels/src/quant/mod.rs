@@ -243,6 +243,17 @@ pub fn dequantize(ty: QuantType, data: &[u8], out: &mut [f32]) -> Result<(), Qua
     Ok(())
 }
 
+/// Says which value cannot be quantized to `ty`: plain floats carry infinities and NaN over, a scale cannot.
+///
+/// # Errors
+/// Names the first such value.
+pub fn check_finite(ty: QuantType, x: &[f32]) -> Result<(), QuantError> {
+    match x.iter().position(|x| ty.is_quantized() && !x.is_finite()) {
+        Some(index) => Err(QuantError::NotFinite { ty, index, found: x[index] }),
+        None => Ok(()),
+    }
+}
+
 /// Turns rows of `columns` values into blocks of type `ty`, byte for byte as ggml does.
 ///
 /// `imatrix` weighs the columns, one weight for each, none negative. `out` takes any number of rows, so a range of rows can be given.
@@ -275,12 +286,7 @@ pub fn quantize(
             return Err(QuantError::ImatrixWeight { ty, index, found: imatrix[index] });
         }
     }
-    // Plain floats carry infinities and NaN over; a scale cannot.
-    if ty.is_quantized()
-        && let Some(index) = x.iter().position(|x| !x.is_finite())
-    {
-        return Err(QuantError::NotFinite { ty, index, found: x[index] });
-    }
+    check_finite(ty, x)?;
     for (x, out) in x.chunks_exact(columns).zip(out.chunks_exact_mut(row_bytes)) {
         routine(x, imatrix, out);
     }
