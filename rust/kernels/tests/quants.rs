@@ -252,3 +252,18 @@ proptest! {
         prop_assert_eq!(bits(&whole), bits(&parts));
     }
 }
+
+#[test]
+fn q2_0_and_q1_0_read_as_llama_cpp_b11434_defines_them() {
+    let mut block = [0u8; 18];
+    block[..2].copy_from_slice(&0x4000u16.to_le_bytes());
+    block[2] = 0b11_10_01_00;
+    block[17] = 0b10_00_00_01;
+    let mut out = [0.0; 64];
+    dequantize(QuantType::Q2_0, &block, &mut out).unwrap();
+    assert_eq!(out[..5], [-2.0, 0.0, 2.0, 4.0, -2.0]);
+    assert_eq!(out[59..], [-2.0, 0.0, -2.0, -2.0, 2.0]);
+    let mut out = [0.0; 128];
+    dequantize(QuantType::Q1_0, &block, &mut out).unwrap();
+    assert_eq!(out[..8], [-2.0, -2.0, 2.0, -2.0, -2.0, 2.0, 2.0, 2.0]);
+}
