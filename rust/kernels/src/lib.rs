@@ -4,4 +4,6 @@
 
 pub mod float;
 pub mod isa;
+pub mod matmul;
 pub mod quant;
+pub mod shared;
