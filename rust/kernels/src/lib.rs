@@ -4,6 +4,7 @@
 
 pub mod float;
 pub mod isa;
+pub mod math;
 pub mod matmul;
 pub mod quant;
 pub mod shared;
