@@ -37,6 +37,12 @@ fn every_quantizer_equals_ggml_byte_for_byte() {
             let mut found = vec![0xaa; expected.len()];
             quantize(ty, x, COLUMNS, imatrix, &mut found).unwrap();
             let (bytes, row) = (ty.block_bytes(), ty.row_bytes(COLUMNS).unwrap());
+            let portable = ty.portable_quantizer().unwrap();
+            let mut twin = vec![0x55; expected.len()];
+            for (x, out) in x.chunks_exact(COLUMNS).zip(twin.chunks_exact_mut(row)) {
+                portable(x, imatrix, out);
+            }
+            assert!(twin == found, "{ty} {what}: the portable and the AVX2 compilation differ");
             let wrong: Vec<_> = (0..found.len() / bytes)
                 .filter(|b| found[b * bytes..][..bytes] != expected[b * bytes..][..bytes])
                 .map(|b| (b * bytes / row, b * bytes % row / bytes))

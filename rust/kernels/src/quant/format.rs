@@ -1,5 +1,6 @@
 //! What a type's file says about its type, and how a block routine becomes a row routine.
 
+use super::search::sum_of_squares;
 use crate::float::f16_to_f32;
 
 /// Turns whole blocks into f32: `data` holds `n * block_bytes` bytes, `out` takes `n * block_len` values.
@@ -43,8 +44,8 @@ pub(super) struct TypeInfo {
     pub scales: &'static [ScaleField],
     /// To f32, if the type holds weights: the portable routine and the one for AVX2.
     pub dequantize: Option<[DequantizeFn; 2]>,
-    /// From f32, if there is a quantizer.
-    pub quantize: Option<QuantizeFn>,
+    /// From f32, if there is a quantizer: the portable routine and the one for AVX2.
+    pub quantize: Option<[QuantizeFn; 2]>,
 }
 
 impl TypeInfo {
@@ -67,6 +68,11 @@ impl TypeInfo {
         Self { scales, ..self }
     }
 
+    /// The same type with a quantizer.
+    pub const fn quantized_by<Q: QuantizeBlock<BYTES, LEN>, const BYTES: usize, const LEN: usize>(self) -> Self {
+        Self { quantize: Some([portable_row::<Q, BYTES, LEN>, wide_row::<Q, BYTES, LEN>]), ..self }
+    }
+
     /// A type that can be turned into f32.
     pub const fn of<F: Format<BYTES, LEN>, const BYTES: usize, const LEN: usize>() -> Self {
         Self {
@@ -77,7 +83,7 @@ impl TypeInfo {
             quantized: LEN > 1,
             scales: F::SCALES,
             dequantize: Some([portable::<F, BYTES, LEN>, wide::<F, BYTES, LEN>]),
-            quantize: F::QUANTIZE,
+            quantize: None,
         }
     }
 }
@@ -91,27 +97,42 @@ pub(super) trait Format<const BYTES: usize, const LEN: usize> {
     /// Fields that must be finite.
     const SCALES: &'static [ScaleField] = &[];
 
-    /// Turns rows into blocks, byte for byte as ggml does.
-    const QUANTIZE: Option<QuantizeFn> = None;
-
     /// Turns one block into f32, with the f32 operations in the order of gguf-py, so that the bits are the same.
     fn dequantize(block: &[u8; BYTES], out: &mut [f32; LEN]);
 }
 
-/// Goes through a row block by block: values, their importance if there is one, and the bytes to fill.
+/// How much the columns of a block count, and what else the weights of its values depend on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Importance<'a, const LEN: usize> {
+    /// Importance of each column of the block.
+    pub columns: &'a [f32; LEN],
+    /// Mean square of the whole row.
+    pub sigma2: f32,
+}
+
+/// The way from f32 into a block layout.
+pub(super) trait QuantizeBlock<const BYTES: usize, const LEN: usize> {
+    /// Turns one block's values into bytes, byte for byte as ggml does.
+    fn quantize(x: &[f32; LEN], importance: Option<Importance<'_, LEN>>, out: &mut [u8; BYTES]);
+}
+
+/// Turns a row into blocks. No closure is involved: its body would not be compiled for the caller's instruction set.
 #[inline(always)]
-pub(super) fn each_row_block<const BYTES: usize, const LEN: usize>(
+fn each_row_block<Q: QuantizeBlock<BYTES, LEN>, const BYTES: usize, const LEN: usize>(
     row: &[f32],
     imatrix: Option<&[f32]>,
     out: &mut [u8],
-    mut quantize: impl FnMut(&[f32; LEN], Option<&[f32; LEN]>, &mut [u8; BYTES]),
 ) {
     let blocks = row.as_chunks::<LEN>().0.iter().zip(out.as_chunks_mut::<BYTES>().0);
-    match imatrix {
-        None => blocks.for_each(|(x, out)| quantize(x, None, out)),
-        Some(imatrix) => {
-            blocks.zip(imatrix.as_chunks::<LEN>().0).for_each(|((x, out), weights)| quantize(x, Some(weights), out))
+    let Some(imatrix) = imatrix else {
+        for (x, out) in blocks {
+            Q::quantize(x, None, out);
         }
+        return;
+    };
+    let sigma2 = sum_of_squares(row) / row.len() as f32;
+    for ((x, out), columns) in blocks.zip(imatrix.as_chunks::<LEN>().0) {
+        Q::quantize(x, Some(Importance { columns, sigma2 }), out);
     }
 }
 
@@ -145,6 +166,39 @@ fn wide<F: Format<BYTES, LEN>, const BYTES: usize, const LEN: usize>(data: &[u8]
         }
     }
     each_block::<F, BYTES, LEN>(data, out);
+}
+
+/// A quantizer as the build's baseline compiles it.
+fn portable_row<Q: QuantizeBlock<BYTES, LEN>, const BYTES: usize, const LEN: usize>(
+    row: &[f32],
+    imatrix: Option<&[f32]>,
+    out: &mut [u8],
+) {
+    each_row_block::<Q, BYTES, LEN>(row, imatrix, out);
+}
+
+/// The same quantizer compiled for AVX2 where the machine has it: the same bytes.
+fn wide_row<Q: QuantizeBlock<BYTES, LEN>, const BYTES: usize, const LEN: usize>(
+    row: &[f32],
+    imatrix: Option<&[f32]>,
+    out: &mut [u8],
+) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma,f16c,bmi2")]
+        fn avx2<Q: QuantizeBlock<BYTES, LEN>, const BYTES: usize, const LEN: usize>(
+            row: &[f32],
+            imatrix: Option<&[f32]>,
+            out: &mut [u8],
+        ) {
+            each_row_block::<Q, BYTES, LEN>(row, imatrix, out);
+        }
+        if has_avx2() {
+            // SAFETY: has_avx2 has just said that this machine runs every feature that avx2 is compiled for.
+            return unsafe { avx2::<Q, BYTES, LEN>(row, imatrix, out) };
+        }
+    }
+    each_row_block::<Q, BYTES, LEN>(row, imatrix, out);
 }
 
 /// Whether routines compiled for AVX2 run here. The answer is cached by the standard library.

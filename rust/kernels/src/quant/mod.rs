@@ -15,6 +15,7 @@ mod iq3_s;
 mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
+mod lanes;
 mod mxfp4;
 mod nvfp4;
 mod pack;
@@ -207,6 +208,12 @@ impl QuantType {
         self.info().quantize.is_some()
     }
 
+    /// The routine that turns a row into blocks as the build's baseline compiles it: the twin of what [`quantize`] uses.
+    #[must_use]
+    pub fn portable_quantizer(self) -> Option<QuantizeFn> {
+        self.info().quantize.map(|[portable, _]| portable)
+    }
+
     /// The routine that turns whole blocks into f32, fastest for this machine; every choice gives the same bits.
     #[must_use]
     pub fn dequantizer(self) -> Option<DequantizeFn> {
@@ -268,7 +275,7 @@ pub fn quantize(
     imatrix: Option<&[f32]>,
     out: &mut [u8],
 ) -> Result<(), QuantError> {
-    let routine = ty.info().quantize.ok_or(QuantError::NoQuantizer { ty })?;
+    let [_, routine] = ty.info().quantize.ok_or(QuantError::NoQuantizer { ty })?;
     let row_length = |found| QuantError::RowLength { ty, expected: ty.block_len(), found };
     let row_bytes = ty.row_bytes(columns).filter(|&bytes| bytes > 0).ok_or(row_length(columns))?;
     if !x.len().is_multiple_of(columns) {

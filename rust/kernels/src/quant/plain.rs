@@ -1,14 +1,14 @@
 //! Types without scales: one value a block.
 
-use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
+use super::format::{Format, Importance, QuantizeBlock, ScaleField, TypeInfo};
 use crate::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
 /// 32-bit floats.
-pub(super) const F32: TypeInfo = TypeInfo::of::<F32Format, _, _>();
+pub(super) const F32: TypeInfo = TypeInfo::of::<F32Format, _, _>().quantized_by::<F32Format, _, _>();
 /// Half precision.
-pub(super) const F16: TypeInfo = TypeInfo::of::<F16Format, _, _>();
+pub(super) const F16: TypeInfo = TypeInfo::of::<F16Format, _, _>().quantized_by::<F16Format, _, _>();
 /// The upper half of a 32-bit float.
-pub(super) const BF16: TypeInfo = TypeInfo::of::<Bf16Format, _, _>();
+pub(super) const BF16: TypeInfo = TypeInfo::of::<Bf16Format, _, _>().quantized_by::<Bf16Format, _, _>();
 /// 64-bit floats.
 pub(super) const F64: TypeInfo = TypeInfo::storage(28, "F64", 1, 8).with_scales(&[ScaleField {
     name: "value",
@@ -33,8 +33,6 @@ impl Format<4, 1> for F32Format {
     const NAME: &'static str = "F32";
     const SCALES: &'static [ScaleField] =
         &[ScaleField { name: "value", read: |block| f32::from_le_bytes([block[0], block[1], block[2], block[3]]) }];
-    const QUANTIZE: Option<QuantizeFn> =
-        Some(|row, _, out| each_row_block(row, None, out, |x: &[f32; 1], _, out| *out = x[0].to_le_bytes()));
 
     #[inline(always)]
     fn dequantize(block: &[u8; 4], out: &mut [f32; 1]) {
@@ -47,9 +45,6 @@ impl Format<2, 1> for F16Format {
     const ID: u32 = 1;
     const NAME: &'static str = "F16";
     const SCALES: &'static [ScaleField] = &[ScaleField::f16::<0>("value")];
-    const QUANTIZE: Option<QuantizeFn> = Some(|row, _, out| {
-        each_row_block(row, None, out, |x: &[f32; 1], _, out| *out = f32_to_f16(x[0]).to_le_bytes())
-    });
 
     #[inline(always)]
     fn dequantize(block: &[u8; 2], out: &mut [f32; 1]) {
@@ -63,12 +58,30 @@ impl Format<2, 1> for Bf16Format {
     const NAME: &'static str = "BF16";
     const SCALES: &'static [ScaleField] =
         &[ScaleField { name: "value", read: |block| bf16_to_f32(u16::from_le_bytes([block[0], block[1]])) }];
-    const QUANTIZE: Option<QuantizeFn> = Some(|row, _, out| {
-        each_row_block(row, None, out, |x: &[f32; 1], _, out| *out = f32_to_bf16(x[0]).to_le_bytes())
-    });
 
     #[inline(always)]
     fn dequantize(block: &[u8; 2], out: &mut [f32; 1]) {
         out[0] = bf16_to_f32(u16::from_le_bytes(*block));
+    }
+}
+
+impl QuantizeBlock<4, 1> for F32Format {
+    #[inline(always)]
+    fn quantize(x: &[f32; 1], _importance: Option<Importance<'_, 1>>, out: &mut [u8; 4]) {
+        *out = x[0].to_le_bytes();
+    }
+}
+
+impl QuantizeBlock<2, 1> for F16Format {
+    #[inline(always)]
+    fn quantize(x: &[f32; 1], _importance: Option<Importance<'_, 1>>, out: &mut [u8; 2]) {
+        *out = f32_to_f16(x[0]).to_le_bytes();
+    }
+}
+
+impl QuantizeBlock<2, 1> for Bf16Format {
+    #[inline(always)]
+    fn quantize(x: &[f32; 1], _importance: Option<Importance<'_, 1>>, out: &mut [u8; 2]) {
+        *out = f32_to_bf16(x[0]).to_le_bytes();
     }
 }

@@ -1,14 +1,15 @@
 //! Q3_K: super-blocks of 16 sub-blocks with signed 6-bit scales.
 
-use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
+use super::format::{Format, Importance, QuantizeBlock, ScaleField, TypeInfo};
+use super::lanes::symmetric_groups;
 use super::pack::{high_bits, pairs, unpack_pairs};
-use super::search::{extreme, importance, nearest, sum_of_squares, symmetric, symmetric_by_descent};
+use super::search::{extreme, nearest, sum_of_squares, symmetric, symmetric_by_descent, weigh};
 use crate::float::{f16_to_f32, f32_to_f16};
 
 /// 256 values in 110 bytes: `hmask` 32 bytes, `qs` 64 bytes, `scales` 12 bytes, `d` f16.
 ///
 /// Low bits as in Q2_K; bit `j / 32` of byte `j % 32` of `hmask` says that 4 is **not** taken off value `j`; `d * (scale - 32) * q`.
-pub(super) const Q3_K: TypeInfo = TypeInfo::of::<Layout, _, _>();
+pub(super) const Q3_K: TypeInfo = TypeInfo::of::<Layout, _, _>().quantized_by::<Layout, _, _>();
 
 /// The sixteen 6-bit scales, 32 taken off: low nibbles in bytes 0 to 7, the two high bits in bytes 8 to 11.
 #[inline(always)]
@@ -20,51 +21,51 @@ fn unpack_scales(scales: &[u8]) -> [i8; 16] {
     })
 }
 
-fn quantize(row: &[f32], imatrix: Option<&[f32]>, out: &mut [u8]) {
-    each_row_block(row, imatrix, out, quantize_block);
-}
-
-fn quantize_block(x: &[f32; 256], imatrix: Option<&[f32; 256]>, out: &mut [u8; 110]) {
-    let (mut levels, mut scales, mut sums) = ([0i8; 256], [0f32; 16], [0f32; 16]);
-    let subs = x.as_chunks::<16>().0;
-    let sigma2 = 2.0 * sum_of_squares(x) / 256.0;
-    for (j, (x, levels)) in subs.iter().zip(levels.as_chunks_mut::<16>().0).enumerate() {
-        scales[j] = match imatrix {
-            None => symmetric_by_descent(4, x, levels),
-            Some(imatrix) => {
-                let weights = importance(&imatrix[16 * j..], sigma2, x);
-                sums[j] = weights.iter().sum();
-                symmetric(4, x, &weights, levels)
+impl QuantizeBlock<110, 256> for Layout {
+    #[inline(always)]
+    fn quantize(x: &[f32; 256], importance: Option<Importance<'_, 256>>, out: &mut [u8; 110]) {
+        let imatrix = importance.map(|importance| importance.columns);
+        let (mut levels, mut scales, mut sums) = ([0i8; 256], [0f32; 16], [0f32; 16]);
+        let subs = x.as_chunks::<16>().0;
+        let sigma2 = 2.0 * sum_of_squares(x) / 256.0;
+        let level_subs = levels.as_chunks_mut::<16>().0;
+        if let Some(imatrix) = imatrix {
+            let weights: [[f32; 16]; 16] = std::array::from_fn(|j| weigh(&imatrix[16 * j..], sigma2, &subs[j]));
+            sums = weights.map(|weights| weights.iter().sum());
+            symmetric_groups(4, subs, &weights, level_subs, &mut scales);
+        } else {
+            for ((x, levels), scale) in subs.iter().zip(level_subs).zip(&mut scales) {
+                *scale = symmetric_by_descent(4, x, levels);
+            }
+        }
+        // Scales are stored with 32 added.
+        let mut stored = [0i8; 16];
+        let d = if imatrix.is_some() {
+            symmetric(32, &scales, &sums, &mut stored)
+        } else {
+            match extreme(&scales) {
+                0.0 => 0.0,
+                extreme => {
+                    let inverse = -32.0 / extreme;
+                    stored = scales.map(|scale| (nearest(inverse * scale) as i8).clamp(-32, 31) + 32);
+                    1.0 / inverse
+                }
             }
         };
-    }
-    // Scales are stored with 32 added.
-    let mut stored = [0i8; 16];
-    let d = if imatrix.is_some() {
-        symmetric(32, &scales, &sums, &mut stored)
-    } else {
-        match extreme(&scales) {
-            0.0 => 0.0,
-            extreme => {
-                let inverse = -32.0 / extreme;
-                stored = scales.map(|scale| (nearest(inverse * scale) as i8).clamp(-32, 31) + 32);
-                1.0 / inverse
+        let d = f32_to_f16(d);
+        out[96..108].copy_from_slice(&pack_scales(&stored));
+        // The levels are chosen again for the scales as they are stored; a scale of zero keeps those of the search.
+        for (j, (x, levels)) in subs.iter().zip(levels.as_chunks_mut::<16>().0).enumerate() {
+            let scale = f16_to_f32(d) * f32::from(stored[j] - 32);
+            if scale != 0.0 {
+                *levels = x.map(|x| (nearest(x / scale).clamp(-4, 3) + 4) as i8);
             }
         }
-    };
-    let d = f32_to_f16(d);
-    out[96..108].copy_from_slice(&pack_scales(&stored));
-    // The levels are chosen again for the scales as they are stored; a scale of zero keeps those of the search.
-    for (j, (x, levels)) in subs.iter().zip(levels.as_chunks_mut::<16>().0).enumerate() {
-        let scale = f16_to_f32(d) * f32::from(stored[j] - 32);
-        if scale != 0.0 {
-            *levels = x.map(|x| (nearest(x / scale).clamp(-4, 3) + 4) as i8);
-        }
+        let levels = levels.map(|level| level as u8);
+        high_bits(&levels, 2, &mut out[..32]);
+        pairs(&levels, &mut out[32..96]);
+        out[108..].copy_from_slice(&d.to_le_bytes());
     }
-    let levels = levels.map(|level| level as u8);
-    high_bits(&levels, 2, &mut out[..32]);
-    pairs(&levels, &mut out[32..96]);
-    out[108..].copy_from_slice(&d.to_le_bytes());
 }
 
 /// The inverse of [`unpack_scales`], before 32 is taken off.
@@ -82,7 +83,6 @@ impl Format<110, 256> for Layout {
     const ID: u32 = 11;
     const NAME: &'static str = "Q3_K";
     const SCALES: &'static [ScaleField] = &[ScaleField::f16::<108>("d")];
-    const QUANTIZE: Option<QuantizeFn> = Some(quantize);
 
     #[inline(always)]
     fn dequantize(block: &[u8; 110], out: &mut [f32; 256]) {

@@ -1,14 +1,15 @@
 //! Q4_K: super-blocks of 8 sub-blocks with 6-bit scales and minimums.
 
-use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
+use super::format::{Format, Importance, QuantizeBlock, ScaleField, TypeInfo};
+use super::lanes::affine;
 use super::pack::quarter_nibbles;
-use super::search::{Search, affine, importance, nearest, positive, sum_of_squares};
+use super::search::{Search, nearest, positive, sum_of_squares, weigh};
 use crate::float::{f16_to_f32, f32_to_f16};
 
 /// 256 values in 144 bytes: `d` f16, `dmin` f16, `scales` 12 bytes, `qs` 128 bytes.
 ///
 /// In each quarter of 64 values, value `l` is the low nibble of byte `l` of its 32 bytes, value `l + 32` the high one; `d * scale * q - dmin * min`.
-pub(super) const Q4_K: TypeInfo = TypeInfo::of::<Layout, _, _>();
+pub(super) const Q4_K: TypeInfo = TypeInfo::of::<Layout, _, _>().quantized_by::<Layout, _, _>();
 
 /// The eight 6-bit scales and the eight 6-bit minimums of a Q4_K or Q5_K super-block.
 ///
@@ -30,37 +31,42 @@ pub fn unpack_scales_mins(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
 const WEIGHTED: Search = Search { max: 15, first: -0.9, step: 0.05, steps: 36, absolute: false, cut_first: true };
 const PLAIN: Search = Search { max: 15, first: -1.0, step: 0.1, steps: 20, absolute: false, cut_first: false };
 
-fn quantize(row: &[f32], imatrix: Option<&[f32]>, out: &mut [u8]) {
-    each_row_block(row, imatrix, out, |x: &[f32; 256], imatrix, out: &mut [u8; 144]| {
+impl QuantizeBlock<144, 256> for Layout {
+    #[inline(always)]
+    fn quantize(x: &[f32; 256], importance: Option<Importance<'_, 256>>, out: &mut [u8; 144]) {
+        let imatrix = importance.map(|importance| importance.columns);
         let (header, levels) = quantize_levels(PLAIN, WEIGHTED, x, imatrix);
         out[..16].copy_from_slice(&header);
         quarter_nibbles(&levels, &mut out[16..]);
-    });
+    }
 }
 
 /// The first 16 bytes (`d`, `dmin`, `scales`) and the levels of a Q4_K or Q5_K super-block.
+#[inline(always)]
 pub(super) fn quantize_levels(
     plain: Search,
     weighted: Search,
     x: &[f32; 256],
     imatrix: Option<&[f32; 256]>,
 ) -> ([u8; 16], [u8; 256]) {
-    let (mut levels, mut scales, mut mins, mut sums) = ([0u8; 256], [0f32; 8], [0f32; 8], [0f32; 8]);
-    let subs = x.as_chunks::<32>().0;
-    let sigma2 = 2.0 * sum_of_squares(x) / 256.0;
-    for (j, (x, levels)) in subs.iter().zip(levels.as_chunks_mut::<32>().0).enumerate() {
-        (scales[j], mins[j]) = match imatrix {
-            None => {
-                let mean = (sum_of_squares(x) / 32.0).sqrt();
-                affine(plain, x, &x.map(|x| mean + x.abs()), levels)
-            }
-            Some(imatrix) => {
-                let weights = importance(&imatrix[32 * j..], sigma2, x);
-                sums[j] = weights.iter().sum();
-                affine(weighted, x, &weights, levels)
-            }
-        };
-    }
+    let (mut levels, mut sums) = ([0u8; 256], [0f32; 8]);
+    let subs: &[[f32; 32]; 8] = x.as_chunks().0.first_chunk().expect("a super-block has 8 sub-blocks");
+    let level_subs = levels.as_chunks_mut().0.first_chunk_mut().expect("a super-block has 8 sub-blocks");
+    let (scales, mins) = match imatrix {
+        None => {
+            let weights = subs.map(|x| {
+                let mean = (sum_of_squares(&x) / 32.0).sqrt();
+                x.map(|x| mean + x.abs())
+            });
+            affine(plain, subs, &weights, level_subs)
+        }
+        Some(imatrix) => {
+            let sigma2 = 2.0 * sum_of_squares(x) / 256.0;
+            let weights = std::array::from_fn(|j| weigh(&imatrix[32 * j..], sigma2, &subs[j]));
+            sums = weights.map(|weights: [f32; 32]| weights.iter().sum());
+            affine(weighted, subs, &weights, level_subs)
+        }
+    };
     let (mut packed_scales, mut packed_mins) = ([0; 8], [0; 8]);
     let (d, dmin) = if imatrix.is_some() {
         let d = positive(63, &scales, &sums, &mut packed_scales);
@@ -110,7 +116,6 @@ impl Format<144, 256> for Layout {
     const ID: u32 = 12;
     const NAME: &'static str = "Q4_K";
     const SCALES: &'static [ScaleField] = &[ScaleField::f16::<0>("d"), ScaleField::f16::<2>("dmin")];
-    const QUANTIZE: Option<QuantizeFn> = Some(quantize);
 
     #[inline(always)]
     fn dequantize(block: &[u8; 144], out: &mut [f32; 256]) {

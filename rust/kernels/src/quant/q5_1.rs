@@ -1,29 +1,29 @@
 //! Q5_1: 5-bit values above a minimum.
 
-use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
+use super::format::{Format, Importance, QuantizeBlock, ScaleField, TypeInfo};
 use super::pack::{fifth_bits, nibbles};
-use super::search::{Search, affine, importance, range, sum_of_squares, truncate};
+use super::search::{Search, affine, range, truncate, weigh};
 use crate::float::{f16_to_f32, f32_to_f16};
 
 /// 32 values in 24 bytes: `d` f16, `m` f16, `qh` u32, `qs` 16 bytes. Bits as in Q5_0; `d * q + m`.
-pub(super) const Q5_1: TypeInfo = TypeInfo::of::<Layout, _, _>();
+pub(super) const Q5_1: TypeInfo = TypeInfo::of::<Layout, _, _>().quantized_by::<Layout, _, _>();
 
 const SEARCH: Search = Search { max: 31, first: -0.9, step: 0.05, steps: 36, absolute: false, cut_first: true };
 
-/// Without an importance matrix the levels span the range of the values; with one, scale and minimum are searched for.
-fn quantize(row: &[f32], imatrix: Option<&[f32]>, out: &mut [u8]) {
-    let sigma2 = sum_of_squares(row) / row.len() as f32;
-    each_row_block(row, imatrix, out, |x: &[f32; 32], weights, out: &mut [u8; 24]| {
-        let (d, m, levels) = match weights {
+impl QuantizeBlock<24, 32> for Layout {
+    /// Without an importance matrix the levels span the range of the values; with one, scale and minimum are searched for.
+    #[inline(always)]
+    fn quantize(x: &[f32; 32], importance: Option<Importance<'_, 32>>, out: &mut [u8; 24]) {
+        let (d, m, levels) = match importance {
             None => {
                 let (min, max) = range(x);
                 let d = (max - min) / 31.0;
                 let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
                 (d, min, x.map(|x| truncate((x - min) * inverse + 0.5) as u8))
             }
-            Some(weights) => {
+            Some(Importance { columns, sigma2 }) => {
                 let mut levels = [0; 32];
-                let (d, min) = affine(SEARCH, x, &importance(weights, sigma2, x), &mut levels);
+                let (d, min) = affine(SEARCH, x, &weigh(columns, sigma2, x), &mut levels);
                 (d, -min, levels)
             }
         };
@@ -31,7 +31,7 @@ fn quantize(row: &[f32], imatrix: Option<&[f32]>, out: &mut [u8]) {
         out[2..4].copy_from_slice(&f32_to_f16(m).to_le_bytes());
         out[8..].copy_from_slice(&nibbles(&levels));
         out[4..8].copy_from_slice(&fifth_bits(&levels));
-    });
+    }
 }
 
 struct Layout;
@@ -39,7 +39,6 @@ impl Format<24, 32> for Layout {
     const ID: u32 = 7;
     const NAME: &'static str = "Q5_1";
     const SCALES: &'static [ScaleField] = &[ScaleField::f16::<0>("d"), ScaleField::f16::<2>("m")];
-    const QUANTIZE: Option<QuantizeFn> = Some(quantize);
 
     #[inline(always)]
     fn dequantize(block: &[u8; 24], out: &mut [f32; 32]) {

@@ -1,6 +1,6 @@
 //! Q5_K: Q4_K with a fifth bit.
 
-use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
+use super::format::{Format, Importance, QuantizeBlock, ScaleField, TypeInfo};
 use super::pack::{high_bits, quarter_nibbles};
 use super::q4_k::{quantize_levels, unpack_scales_mins};
 use super::search::Search;
@@ -9,18 +9,20 @@ use crate::float::f16_to_f32;
 /// 256 values in 176 bytes: `d` f16, `dmin` f16, `scales` 12 bytes, `qh` 32 bytes, `qs` 128 bytes.
 ///
 /// Low bits as in Q4_K; the fifth bit of value `j` is bit `j / 32` of byte `j % 32` of `qh`.
-pub(super) const Q5_K: TypeInfo = TypeInfo::of::<Layout, _, _>();
+pub(super) const Q5_K: TypeInfo = TypeInfo::of::<Layout, _, _>().quantized_by::<Layout, _, _>();
 
 const WEIGHTED: Search = Search { max: 31, first: -0.9, step: 0.05, steps: 36, absolute: false, cut_first: true };
 const PLAIN: Search = Search { max: 31, first: -0.5, step: 0.1, steps: 15, absolute: false, cut_first: false };
 
-fn quantize(row: &[f32], imatrix: Option<&[f32]>, out: &mut [u8]) {
-    each_row_block(row, imatrix, out, |x: &[f32; 256], imatrix, out: &mut [u8; 176]| {
+impl QuantizeBlock<176, 256> for Layout {
+    #[inline(always)]
+    fn quantize(x: &[f32; 256], importance: Option<Importance<'_, 256>>, out: &mut [u8; 176]) {
+        let imatrix = importance.map(|importance| importance.columns);
         let (header, levels) = quantize_levels(PLAIN, WEIGHTED, x, imatrix);
         out[..16].copy_from_slice(&header);
         high_bits(&levels, 4, &mut out[16..48]);
         quarter_nibbles(&levels, &mut out[48..]);
-    });
+    }
 }
 
 struct Layout;
@@ -28,7 +30,6 @@ impl Format<176, 256> for Layout {
     const ID: u32 = 13;
     const NAME: &'static str = "Q5_K";
     const SCALES: &'static [ScaleField] = &[ScaleField::f16::<0>("d"), ScaleField::f16::<2>("dmin")];
-    const QUANTIZE: Option<QuantizeFn> = Some(quantize);
 
     #[inline(always)]
     fn dequantize(block: &[u8; 176], out: &mut [f32; 256]) {

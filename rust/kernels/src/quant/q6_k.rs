@@ -1,52 +1,54 @@
 //! Q6_K: super-blocks of 16 sub-blocks with signed 8-bit scales.
 
-use super::format::{Format, QuantizeFn, ScaleField, TypeInfo, each_row_block};
+use super::format::{Format, Importance, QuantizeBlock, ScaleField, TypeInfo};
+use super::lanes::symmetric_groups;
 use super::pack::pairs;
-use super::search::{extreme, nearest, symmetric};
+use super::search::{extreme, nearest};
 use crate::float::{f16_to_f32, f32_to_f16};
 
 /// 256 values in 210 bytes: `ql` 128 bytes, `qh` 64 bytes, `scales` 16 signed bytes, `d` f16.
 ///
 /// In each half of 128 values, values 0 to 63 are the low nibbles of its 64 bytes of `ql`, the others the high ones;
 /// bits `2s` of byte `l` of its 32 bytes of `qh` are the upper bits of value `32 s + l`; `d * scale * (q - 32)`.
-pub(super) const Q6_K: TypeInfo = TypeInfo::of::<Layout, _, _>();
+pub(super) const Q6_K: TypeInfo = TypeInfo::of::<Layout, _, _>().quantized_by::<Layout, _, _>();
 
-fn quantize(row: &[f32], imatrix: Option<&[f32]>, out: &mut [u8]) {
-    each_row_block(row, imatrix, out, quantize_block);
-}
-
-fn quantize_block(x: &[f32; 256], imatrix: Option<&[f32; 256]>, out: &mut [u8; 210]) {
-    let (mut levels, mut scales) = ([0i8; 256], [0f32; 16]);
-    let subs = x.as_chunks::<16>().0;
-    for (j, (x, levels)) in subs.iter().zip(levels.as_chunks_mut::<16>().0).enumerate() {
+impl QuantizeBlock<210, 256> for Layout {
+    #[inline(always)]
+    fn quantize(x: &[f32; 256], importance: Option<Importance<'_, 256>>, out: &mut [u8; 210]) {
+        let imatrix = importance.map(|importance| importance.columns);
+        let (mut levels, mut scales) = ([0i8; 256], [0f32; 16]);
+        let subs = x.as_chunks::<16>().0;
         // Here the importance counts as it is, not by the size of the values.
-        let weights = imatrix.map_or_else(|| x.map(|x| x * x), |imatrix| std::array::from_fn(|i| imatrix[16 * j + i]));
-        scales[j] = symmetric(32, x, &weights, levels);
-    }
-    let extreme = extreme(&scales);
-    if extreme.abs() < 1e-15 {
-        out.fill(0);
-        return;
-    }
-    let inverse = -128.0 / extreme;
-    let d = f32_to_f16(1.0 / inverse);
-    let stored = scales.map(|scale| nearest(inverse * scale).min(127) as i8);
-    // The levels are chosen again for the scales as they are stored; a scale of zero keeps those of the search.
-    for (j, (x, levels)) in subs.iter().zip(levels.as_chunks_mut::<16>().0).enumerate() {
-        let scale = f16_to_f32(d) * f32::from(stored[j]);
-        if scale != 0.0 {
-            *levels = x.map(|x| (nearest(x / scale).clamp(-32, 31) + 32) as i8);
+        let weights: [[f32; 16]; 16] = std::array::from_fn(|j| match imatrix {
+            None => subs[j].map(|x| x * x),
+            Some(imatrix) => std::array::from_fn(|i| imatrix[16 * j + i]),
+        });
+        symmetric_groups(32, subs, &weights, levels.as_chunks_mut::<16>().0, &mut scales);
+        let extreme = extreme(&scales);
+        if extreme.abs() < 1e-15 {
+            out.fill(0);
+            return;
         }
-    }
-    let levels = levels.map(|level| level as u8);
-    for (half, levels) in levels.as_chunks::<128>().0.iter().enumerate() {
-        for l in 0..64 {
-            out[half * 64 + l] = levels[l] & 0xf | levels[l + 64] << 4;
+        let inverse = -128.0 / extreme;
+        let d = f32_to_f16(1.0 / inverse);
+        let stored = scales.map(|scale| nearest(inverse * scale).min(127) as i8);
+        // The levels are chosen again for the scales as they are stored; a scale of zero keeps those of the search.
+        for (j, (x, levels)) in subs.iter().zip(levels.as_chunks_mut::<16>().0).enumerate() {
+            let scale = f16_to_f32(d) * f32::from(stored[j]);
+            if scale != 0.0 {
+                *levels = x.map(|x| (nearest(x / scale).clamp(-32, 31) + 32) as i8);
+            }
         }
+        let levels = levels.map(|level| level as u8);
+        for (half, levels) in levels.as_chunks::<128>().0.iter().enumerate() {
+            for l in 0..64 {
+                out[half * 64 + l] = levels[l] & 0xf | levels[l + 64] << 4;
+            }
+        }
+        pairs(&levels.map(|level| level >> 4), &mut out[128..192]);
+        out[192..208].copy_from_slice(&stored.map(|scale| scale as u8));
+        out[208..].copy_from_slice(&d.to_le_bytes());
     }
-    pairs(&levels.map(|level| level >> 4), &mut out[128..192]);
-    out[192..208].copy_from_slice(&stored.map(|scale| scale as u8));
-    out[208..].copy_from_slice(&d.to_le_bytes());
 }
 
 struct Layout;
@@ -54,7 +56,6 @@ impl Format<210, 256> for Layout {
     const ID: u32 = 14;
     const NAME: &'static str = "Q6_K";
     const SCALES: &'static [ScaleField] = &[ScaleField::f16::<208>("d")];
-    const QUANTIZE: Option<QuantizeFn> = Some(quantize);
 
     #[inline(always)]
     fn dequantize(block: &[u8; 210], out: &mut [f32; 256]) {

@@ -4,7 +4,7 @@
 //! every product from left to right, and comparisons are strict where they are strict there.
 
 /// Below this magnitude a group counts as all zero.
-const ZERO: f32 = 1e-15;
+pub(super) const ZERO: f32 = 1e-15;
 
 /// Rounds to the nearest integer, ties to even, by way of the mantissa: what lies beyond ±2^22 wraps as it does in ggml.
 #[inline(always)]
@@ -54,7 +54,7 @@ pub(super) fn sum_of_squares(x: &[f32]) -> f32 {
 
 /// Weights for a group: its importance, more where the values are large.
 #[inline(always)]
-pub(super) fn importance<const N: usize>(imatrix: &[f32], sigma2: f32, x: &[f32; N]) -> [f32; N] {
+pub(super) fn weigh<const N: usize>(imatrix: &[f32], sigma2: f32, x: &[f32; N]) -> [f32; N] {
     std::array::from_fn(|i| imatrix[i] * (sigma2 + x[i] * x[i]).sqrt())
 }
 
