@@ -40,6 +40,8 @@ mod validate;
 
 use std::fmt;
 
+use crate::isa::{Isa, Level};
+
 pub use error::QuantError;
 use format::TypeInfo;
 pub use format::{DequantizeFn, QuantizeFn};
@@ -218,6 +220,15 @@ impl QuantType {
     #[must_use]
     pub fn dequantizer(self) -> Option<DequantizeFn> {
         self.info().dequantize.map(|[_, wide]| wide)
+    }
+
+    /// The routine for a kernel path: the same bits on every one.
+    #[must_use]
+    pub fn dequantizer_on(self, isa: Isa) -> Option<DequantizeFn> {
+        match isa.level() {
+            Level::Scalar => self.portable_dequantizer(),
+            Level::Avx2 | Level::Avx512 => self.dequantizer(),
+        }
     }
 
     /// The routine as the build's baseline compiles it: the twin of [`QuantType::dequantizer`].
