@@ -76,6 +76,57 @@ impl Forest {
         Ok(())
     }
 
+    /// Each slot with the range of its rows.
+    pub fn slot_rows(&self) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+        let mut start = 0;
+        self.slots.chunk_by(|a, b| a == b).map(move |rows| {
+            let range = start..start + rows.len();
+            start = range.end;
+            (rows[0] as usize, range)
+        })
+    }
+
+    /// Refuses rows that a state cannot take: tokens, slots, or positions that are not there or do not follow.
+    ///
+    /// # Errors
+    /// `Error::Argument` for a token past the vocabulary, `Error::Tree` for a slot that does not exist or rows that do
+    /// not follow its committed positions, `Error::Model` for a context that would overflow.
+    pub fn check(&self, vocab_size: usize, options: StateOptions, committed: impl Fn(usize) -> usize) -> Result<()> {
+        if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= vocab_size) {
+            return Err(Error::argument(
+                Evidence::new("token is not in the vocabulary")
+                    .expected(format!("less than {vocab_size}"))
+                    .found(token),
+            ));
+        }
+        for (slot, rows) in self.slot_rows() {
+            if slot >= options.slots {
+                return Err(Error::tree(
+                    Evidence::new("slot does not exist").expected(format!("less than {}", options.slots)).found(slot),
+                ));
+            }
+            let (start, len) = (self.positions[rows.start] as usize, committed(slot));
+            if start != len {
+                return Err(Error::tree(
+                    Evidence::new("rows do not follow the slot's committed positions")
+                        .key(format!("slot {slot}"))
+                        .expected(format!("position {len}"))
+                        .found(start),
+                ));
+            }
+            let end = self.positions[rows].iter().max().map_or(0, |&position| position as usize + 1);
+            if end > options.ctx {
+                return Err(Error::model(
+                    Evidence::new("context is full")
+                        .key(format!("slot {slot}"))
+                        .expected(format!("at most {} positions", options.ctx))
+                        .found(end),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.tokens.len()

@@ -60,14 +60,7 @@ impl Backend for Naive {
         request: &Request<'_>,
         outputs: &mut Outputs,
     ) -> Result<()> {
-        state.begin(forest)?;
-        if let Some(token) = forest.tokens().iter().find(|&&token| token as usize >= plan.program.vocab_size) {
-            return Err(Error::argument(
-                Evidence::new("token is not in the vocabulary")
-                    .expected(format!("less than {}", plan.program.vocab_size))
-                    .found(token),
-            ));
-        }
+        state.begin(forest, plan.program.vocab_size)?;
         let mut run = Run { plan, state, forest, buffers: Vec::new(), layer: 0 };
         run.buffers = plan.program.buffers.iter().map(|width| vec![0.0; forest.len() * width]).collect();
         let hidden = plan.program.hidden_size;

@@ -1,7 +1,5 @@
 //! Caches of the plain backend: one row of keys and one of values a position, in order.
 
-use std::ops::Range;
-
 use crate::backend::{CacheType, Forest, StateOptions};
 use crate::error::{Error, Evidence, Result};
 use crate::program::CacheSpec;
@@ -53,35 +51,9 @@ impl State {
     }
 
     /// Drops what is pending in the forest's slots and takes its rows as the new pending ones.
-    pub fn begin(&mut self, forest: &Forest) -> Result<()> {
-        for (slot, range) in slots(forest) {
-            if slot >= self.options.slots {
-                return Err(Error::tree(
-                    Evidence::new("slot does not exist")
-                        .expected(format!("less than {}", self.options.slots))
-                        .found(slot),
-                ));
-            }
-            let start = forest.positions()[range.start] as usize;
-            if start != self.committed[slot] {
-                return Err(Error::tree(
-                    Evidence::new("rows do not follow the slot's committed positions")
-                        .key(format!("slot {slot}"))
-                        .expected(format!("position {}", self.committed[slot]))
-                        .found(start),
-                ));
-            }
-            let end = forest.positions()[range].iter().max().map_or(0, |&position| position as usize + 1);
-            if end > self.options.ctx {
-                return Err(Error::model(
-                    Evidence::new("context is full")
-                        .key(format!("slot {slot}"))
-                        .expected(format!("at most {} positions", self.options.ctx))
-                        .found(end),
-                ));
-            }
-        }
-        for (slot, range) in slots(forest) {
+    pub fn begin(&mut self, forest: &Forest, vocab_size: usize) -> Result<()> {
+        forest.check(vocab_size, self.options, |slot| self.committed[slot])?;
+        for (slot, range) in forest.slot_rows() {
             self.drop_pending(slot);
             let base = range.start as i32;
             self.pending[slot] = forest.parents()[range].iter().map(|&p| if p < 0 { -1 } else { p - base }).collect();
@@ -189,16 +161,4 @@ impl State {
             Evidence::new("slot does not exist").expected(format!("less than {}", self.options.slots)).found(slot),
         ))
     }
-}
-
-/// The rows of each slot of a forest.
-fn slots(forest: &Forest) -> Vec<(usize, Range<usize>)> {
-    let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
-    for (row, &slot) in forest.slots().iter().enumerate() {
-        match runs.last_mut() {
-            Some((last, range)) if *last == slot as usize => range.end = row + 1,
-            _ => runs.push((slot as usize, row..row + 1)),
-        }
-    }
-    runs
 }
