@@ -74,7 +74,7 @@ mod tests {
             let mut x = vec![1.0; 40];
             x[33] = bad;
             for isa in Isa::available() {
-                assert!(!rms_norm(isa, &x, None, 1e-5, &mut vec![0.0; 40]));
+                assert!(!rms_norm(isa, &x, None, 1e-5, &mut [0.0; 40]));
             }
         }
     }

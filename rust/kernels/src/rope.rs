@@ -69,10 +69,10 @@ mod tests {
                 prop_assert!(out.iter().zip(&twin).all(|(a, b)| a.to_bits() == b.to_bits()));
             }
             for head in 0..heads {
-                for pair in 0..pairs {
+                for (pair, frequency) in frequencies.iter().enumerate() {
                     let (i, j) = if adjacent { (2 * pair, 2 * pair + 1) } else { (pair, pair + pairs) };
                     let (a, b) = (f64::from(x[head * head_dim + i]), f64::from(x[head * head_dim + j]));
-                    let (sin, cos) = (f64::from(position) * frequencies[pair]).sin_cos();
+                    let (sin, cos) = (f64::from(position) * frequency).sin_cos();
                     prop_assert!((f64::from(twin[head * head_dim + i]) - (a * cos - b * sin)).abs() < 1e-5);
                     prop_assert!((f64::from(twin[head * head_dim + j]) - (a * sin + b * cos)).abs() < 1e-5);
                 }
