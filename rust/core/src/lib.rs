@@ -12,6 +12,7 @@ pub mod inspect;
 pub mod memory;
 pub mod naive;
 pub mod program;
+pub mod target;
 pub mod targets;
 pub mod text;
 
