@@ -1,6 +1,8 @@
 //! Where the tests find the real models.
 #![allow(dead_code)] // Every test file uses a part of this.
 
+pub mod programs;
+
 use std::path::{Path, PathBuf};
 
 /// A real model: from `$DRAFTGAUGE_MODELS`, else `target/models`, which `make models` fills from PyPI packages.
