@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from draftgauge import gguf
 from draftgauge.errors import (
     DeviceError,
     DraftgaugeError,
@@ -20,4 +21,5 @@ __all__ = [
     "PairingError",
     "QuantError",
     "TreeError",
+    "gguf",
 ]

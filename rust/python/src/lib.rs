@@ -3,6 +3,7 @@
 //! This file is the export list; each submodule registers what it wraps.
 
 mod errors;
+mod gguf;
 mod quant;
 
 use pyo3::prelude::*;
@@ -10,6 +11,7 @@ use pyo3::prelude::*;
 /// The compiled half of `draftgauge`: import it through `draftgauge._door` alone.
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    gguf::register(m)?;
     quant::register(m)?;
     Ok(())
 }

@@ -30,7 +30,7 @@ pub use overrides::{Override, OverrideValue};
 pub use shards::Shard;
 pub use tensor_info::TensorInfo;
 pub use value::{Array, Strings, Text, Value, ValueType};
-pub use writer::{TensorSpec, Writer, write};
+pub use writer::{TensorSpec, Writer, write, write_version};
 
 /// An opened file or set of shards; wrap it in an `Arc` to share it between threads.
 #[derive(Debug)]

@@ -146,14 +146,14 @@ impl fmt::Debug for Text {
 pub struct Strings {
     data: Bytes,
     // Where each string's length field starts, and where the last string ends. [len + 1]
-    starts: Arc<[u64]>,
+    starts: Arc<Vec<u64>>,
 }
 
 impl Strings {
     /// Joins packed bytes with the places of their length fields, which the reader has checked.
     pub(super) fn from_packed(data: Bytes, starts: Vec<u64>) -> Self {
         debug_assert_eq!(starts.last().copied(), Some(data.len() as u64));
-        Self { data, starts: starts.into() }
+        Self { data, starts: Arc::new(starts) }
     }
 
     /// Number of strings.

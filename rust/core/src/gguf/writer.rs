@@ -328,8 +328,21 @@ pub fn write<'a>(
     metadata: &Metadata,
     tensors: impl IntoIterator<Item = (TensorSpec, &'a [u8])>,
 ) -> Result<()> {
+    write_version(path, 3, metadata, tensors)
+}
+
+/// As [`write`], for a file of version 2 or 3.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_version<'a>(
+    path: impl AsRef<Path>,
+    version: u32,
+    metadata: &Metadata,
+    tensors: impl IntoIterator<Item = (TensorSpec, &'a [u8])>,
+) -> Result<()> {
     let (specs, data): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
-    let mut writer = Writer::create(path, &whole(metadata), &specs)?;
+    let mut writer = Writer::create_version(path, version, &whole(metadata), &specs)?;
     write_all(&mut writer, &specs, &data)?;
     writer.finish()
 }

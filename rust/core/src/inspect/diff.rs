@@ -89,7 +89,7 @@ pub struct TensorDifference {
 /// With `data`: as [`GgufFile::data`].
 pub fn compare(left: &GgufFile, right: &GgufFile, data: bool) -> Result<Difference> {
     let metadata = sides(
-        left.metadata().iter().map(|(key, value)| (key, value)),
+        left.metadata().iter(),
         right.metadata().keys(),
         |key| right.metadata().get(key),
         |key| left.metadata().contains(key),

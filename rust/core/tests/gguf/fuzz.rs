@@ -1,6 +1,6 @@
 //! Damaged files, made by a mutator that knows where each header field stands.
 //!
-//! A short run is part of the tests; `DRAFTGAUGE_FUZZ_RUNS=1000000` makes it long, and `DRAFTGAUGE_FUZZ_SEED` another.
+//! A short run is part of the tests; `DRAFTGAUGE_FUZZ_INPUTS=1000000` makes it long, and `DRAFTGAUGE_FUZZ_SEED` another.
 //! Whatever the bytes: no panic, no allocation out of proportion to the file, and what opens can be used and written.
 
 use crate::allocation;
@@ -251,7 +251,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn damaged_files_never_panic_or_over_allocate() {
-    let runs = number("DRAFTGAUGE_FUZZ_RUNS", 20_000);
+    let runs = number("DRAFTGAUGE_FUZZ_INPUTS", 20_000);
     let seed = number("DRAFTGAUGE_FUZZ_SEED", 1);
     let folder = tempfile::tempdir().unwrap();
     let (mut opened, mut clean) = (0u64, 0u64);
