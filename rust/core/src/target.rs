@@ -20,6 +20,15 @@ pub const DEFAULT_CTX_CAP: usize = 8192;
 /// Rows of one prefill call: long enough to be efficient, short enough to stop within half a second.
 pub const PREFILL_ROWS: usize = 128;
 
+/// What loading has to tell while it goes on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Loading {
+    /// What it will need of memory, before anything is loaded.
+    Plan(MemoryPlan),
+    /// Share of the weights that is loaded.
+    Share(f32),
+}
+
 /// How a target is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct TargetOptions {
@@ -49,7 +58,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Loads a file on a backend. `progress` is called with the share of the weights that is loaded.
+    /// Loads a file on a backend. `progress` is told the memory plan, then how far it is; its error ends the loading.
     ///
     /// # Errors
     /// Whatever is wrong with the file, its architecture, its tokenizer or its template; `Error::Device` when it does
@@ -58,7 +67,7 @@ impl Target {
         path: &Path,
         backend: B,
         options: TargetOptions,
-        progress: &mut dyn FnMut(f32),
+        progress: &mut dyn FnMut(Loading) -> Result<()>,
     ) -> Result<Self> {
         let start = Instant::now();
         let file = Arc::new(GgufFile::open(path)?);
@@ -72,6 +81,7 @@ impl Target {
         let ctx = context_length(options.ctx, program.train_ctx)?;
         let state = StateOptions { ctx, slots: 1, key: options.key, value: options.value };
         let memory = MemoryPlan::new(&backend, &program, &file, state);
+        progress(Loading::Plan(memory))?;
         memory.require_fit(&file)?;
 
         let tokenizer = Tokenizer::from_metadata(&metadata)?;
@@ -102,11 +112,11 @@ impl Target {
             };
             weights.push(backend.weight(spec, source)?);
             done += info.nbytes;
-            progress((done as f64 / total as f64).min(1.0) as f32);
+            progress(Loading::Share((done as f64 / total as f64).min(1.0) as f32))?;
         }
         let backend = Arc::new(backend);
         let plan = backend.plan(program, weights)?;
-        progress(1.0);
+        progress(Loading::Share(1.0))?;
         let engine: Arc<dyn Engine> = Arc::new(Loaded::new(backend, plan));
         Ok(Self {
             engine,
@@ -171,11 +181,11 @@ impl Target {
         self.load_seconds
     }
 
-    /// Logits of the chosen rows of a sequence, `[rows, vocab]`.
+    /// Logits of the chosen rows of a sequence, `[rows, vocab]`. `pause` is called between chunks; its error ends the run.
     ///
     /// # Errors
     /// `Error::Argument` for an empty or too long sequence, an unknown token, or a row outside it.
-    pub fn logits(&self, tokens: &[u32], rows: &[usize]) -> Result<Vec<f32>> {
+    pub fn logits(&self, tokens: &[u32], rows: &[usize], pause: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f32>> {
         if let Some(row) = rows.iter().find(|&&row| row >= tokens.len()) {
             return Err(Error::argument(
                 Evidence::new("row lies outside the sequence")
@@ -198,6 +208,7 @@ impl Target {
                 }
             },
             rows,
+            pause,
         )?;
         Ok(logits)
     }
@@ -206,7 +217,12 @@ impl Target {
     ///
     /// # Errors
     /// As [`Self::logits`], and `Error::Argument` for a layer that the model does not have.
-    pub fn features(&self, tokens: &[u32], points: &[TapPoint]) -> Result<Vec<f32>> {
+    pub fn features(
+        &self,
+        tokens: &[u32],
+        points: &[TapPoint],
+        pause: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Vec<f32>> {
         let program = self.engine.program();
         let (hidden, num_layers) = (program.hidden_size, program.num_layers);
         if let Some(layer) = points.iter().find_map(|p| match p {
@@ -234,6 +250,7 @@ impl Target {
                 }
             },
             &[],
+            pause,
         )?;
         Ok(features)
     }
@@ -245,11 +262,13 @@ impl Target {
         taps: &[TapPoint],
         mut visit: impl FnMut(std::ops::Range<usize>, &Outputs, &[usize]),
         rows: &[usize],
+        pause: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         self.check_tokens(tokens)?;
         let mut state = self.open()?;
         let mut outputs = Outputs::default();
         for start in (0..tokens.len()).step_by(PREFILL_ROWS) {
+            pause()?;
             let range = start..tokens.len().min(start + PREFILL_ROWS);
             let mut chunk_rows: Vec<_> = rows.iter().filter(|row| range.contains(row)).map(|row| row - start).collect();
             chunk_rows.sort_unstable();
