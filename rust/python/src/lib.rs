@@ -5,6 +5,8 @@
 mod errors;
 mod gguf;
 mod quant;
+mod signals;
+mod target;
 
 use pyo3::prelude::*;
 
@@ -13,5 +15,6 @@ use pyo3::prelude::*;
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     gguf::register(m)?;
     quant::register(m)?;
+    target::register(m)?;
     Ok(())
 }
