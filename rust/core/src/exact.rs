@@ -6,17 +6,6 @@
 const LN2_HI: f64 = 6.931_471_803_691_238e-1;
 const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 
-/// `1 / n`, so that the series below multiply instead of divide.
-const RECIPROCALS: [f64; 15] = {
-    let mut table = [0.0; 15];
-    let mut n = 1;
-    while n < 15 {
-        table[n] = 1.0 / n as f64;
-        n += 1;
-    }
-    table
-};
-
 /// Natural logarithm of a positive finite normal number, within 2 ulp.
 pub fn ln(x: f64) -> f64 {
     debug_assert!(x.is_finite() && x >= f64::MIN_POSITIVE);
@@ -41,18 +30,38 @@ pub fn ln(x: f64) -> f64 {
 }
 
 /// Exponential of a number between -700 and 700, within 2 ulp.
+///
+/// Written without branches, divisions or calls, so that a loop over a vocabulary becomes vector code.
+#[inline]
 pub fn exp(x: f64) -> f64 {
     debug_assert!(x.abs() <= 700.0);
-    let k = (x * std::f64::consts::LOG2_E).round();
+    // Adding and subtracting this rounds to the nearest integer, ties to even, without a library call.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    let shifted = x * std::f64::consts::LOG2_E + ROUND;
+    let k = shifted - ROUND;
     let r = (x - k * LN2_HI) - k * LN2_LO;
-    let mut sum = 1.0;
-    let mut n: usize = 14;
+    let mut sum = INVERSE_FACTORIALS[14];
+    let mut n = 14;
     while n >= 1 {
-        sum = 1.0 + sum * r * RECIPROCALS[n];
         n -= 1;
+        sum = sum * r + INVERSE_FACTORIALS[n];
     }
-    sum * f64::from_bits(((k as i64 + 1023) as u64) << 52)
+    // The low bits of `shifted` are k itself; the shift drops all but the exponent field.
+    sum * f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52)
 }
+
+/// `1 / n!`, each a quotient of two exact numbers.
+const INVERSE_FACTORIALS: [f64; 15] = {
+    let mut table = [1.0; 15];
+    let mut factorial = 1.0;
+    let mut n = 1;
+    while n < 15 {
+        factorial *= n as f64;
+        table[n] = 1.0 / factorial;
+        n += 1;
+    }
+    table
+};
 
 /// `base` to the power of `exponent`, for a positive base.
 pub fn pow(base: f64, exponent: f64) -> f64 {

@@ -4,6 +4,7 @@
 
 pub mod backend;
 pub mod cpu;
+pub mod drafters;
 pub mod error;
 pub mod evaluate;
 pub mod exact;
@@ -11,9 +12,13 @@ pub mod gguf;
 pub mod inspect;
 pub mod memory;
 pub mod naive;
+pub mod noise;
 pub mod program;
+pub mod sampling;
 pub mod target;
 pub mod targets;
 pub mod text;
+pub mod tree;
+pub mod verify;
 
 pub use error::{Error, Evidence, Result};
