@@ -4,6 +4,7 @@
 
 pub mod backend;
 pub mod cpu;
+pub mod decode;
 pub mod drafters;
 pub mod error;
 pub mod evaluate;
@@ -15,9 +16,12 @@ pub mod naive;
 pub mod noise;
 pub mod program;
 pub mod sampling;
+pub mod session;
 pub mod target;
 pub mod targets;
+pub mod testing;
 pub mod text;
+pub mod trace;
 pub mod tree;
 pub mod verify;
 
