@@ -68,18 +68,18 @@ pub struct Evaluation {
 
 /// Scores a text, and compares with a second model where there is one.
 ///
-/// `progress` is called with windows done and windows in all; it may stop the evaluation by returning `false`.
+/// Each model comes with the options its state is opened with. `progress` is called between passes with the share that is
+/// done; its error ends the evaluation.
 ///
 /// # Errors
 /// `Error::Argument` for a text shorter than two windows (as llama-perplexity), a window that a model cannot hold, or
-/// models of different vocabularies; `Error::Interrupted` when `progress` says so.
+/// models of different vocabularies; whatever `progress` fails with.
 pub fn evaluate(
-    base: &dyn Engine,
-    other: Option<&dyn Engine>,
-    state: StateOptions,
+    (base, base_state): (&dyn Engine, StateOptions),
+    other: Option<(&dyn Engine, StateOptions)>,
     tokens: &[u32],
     options: EvaluateOptions,
-    progress: &mut dyn FnMut(usize, usize) -> bool,
+    progress: &mut dyn FnMut(f64) -> Result<()>,
 ) -> Result<Evaluation> {
     let ctx = options.ctx;
     if ctx < 4 || ctx > base.program().train_ctx {
@@ -97,7 +97,7 @@ pub fn evaluate(
                 .found(tokens.len()),
         ));
     }
-    if let Some(other) = other {
+    if let Some((other, _)) = other {
         let (a, b) = (base.program().vocab_size, other.program().vocab_size);
         if a != b {
             return Err(Error::argument(
@@ -106,9 +106,9 @@ pub fn evaluate(
         }
     }
     let windows = (tokens.len() / ctx).min(options.windows.unwrap_or(usize::MAX));
-    let state = StateOptions { ctx, slots: 1, ..state };
-    let mut base = Scorer::new(base, state)?;
-    let mut other = other.map(|engine| Scorer::new(engine, state)).transpose()?;
+    let window_of = |state| StateOptions { ctx, slots: 1, ..state };
+    let mut base = Scorer::new(base, window_of(base_state))?;
+    let mut other = other.map(|(engine, state)| Scorer::new(engine, window_of(state))).transpose()?;
     let mut pairs = Pairs::default();
     for window in 0..windows {
         let mut text = tokens[window * ctx..(window + 1) * ctx].to_vec();
@@ -131,13 +131,11 @@ pub fn evaluate(
                     pairs.push(base.row(index), &p, other.row(index), &q);
                 }
             }
+            progress((window * ctx + rows.end) as f64 / (windows * ctx) as f64)?;
         }
         base.state.truncate(0, 0)?;
         if let Some(other) = &mut other {
             other.state.truncate(0, 0)?;
-        }
-        if !progress(window + 1, windows) {
-            return Err(Error::Interrupted);
         }
     }
     Ok(Evaluation {

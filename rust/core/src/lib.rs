@@ -3,6 +3,7 @@
 //! Nothing here knows candle or Python. Data walks one way: file, program and weights, session, loop, trace.
 
 pub mod backend;
+pub mod bench;
 pub mod cpu;
 pub mod decode;
 pub mod drafters;

@@ -152,7 +152,8 @@ fn unknown_type(info: &TensorInfo) -> Error {
     Error::gguf(Evidence::new("tensor has an unknown type").tensor(&info.name).found(format!("id {}", info.type_id)))
 }
 
-fn to_json(value: &impl serde::Serialize) -> Result<String> {
+/// A report as JSON.
+pub fn to_json(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| Failure::Python(PyValueError::new_err(error.to_string())))
 }
 

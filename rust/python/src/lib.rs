@@ -4,9 +4,11 @@
 
 mod errors;
 mod gguf;
+mod measure;
 mod quant;
 mod signals;
 mod target;
+mod text;
 
 use pyo3::prelude::*;
 
@@ -14,7 +16,9 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     gguf::register(m)?;
+    measure::register(m)?;
     quant::register(m)?;
     target::register(m)?;
+    text::register(m)?;
     Ok(())
 }

@@ -32,8 +32,15 @@ impl Signals {
         self.keep(checked)
     }
 
-    /// Calls back into Python, and looks for signals on the way.
-    pub fn call(&mut self, callback: &Py<PyAny>, share: f64) -> draftgauge_core::Result<()> {
+    /// Tells Python how far the work is, if it wants to know, and looks for signals.
+    pub fn tell(&mut self, callback: Option<&Py<PyAny>>, share: f64) -> draftgauge_core::Result<()> {
+        match callback {
+            Some(callback) => self.call(callback, share),
+            None => self.check(),
+        }
+    }
+
+    fn call(&mut self, callback: &Py<PyAny>, share: f64) -> draftgauge_core::Result<()> {
         let called = Python::attach(|py| {
             py.check_signals()?;
             callback.call1(py, (share,)).map(drop)

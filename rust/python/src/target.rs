@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{Failure, Result};
 use crate::signals::Signals;
+use crate::text::PyTokenizer;
 
 /// A loaded model.
 #[pyclass(frozen, name = "Target", module = "draftgauge._core")]
@@ -107,13 +108,13 @@ fn target_load(
     };
     let mut signals = Signals::new();
     let outcome = py.detach(|| {
-        load.run(&mut |event| match (event, &on_plan, &on_progress) {
-            (Loading::Plan(plan), Some(callback), _) => {
+        load.run(&mut |event| match (event, &on_plan) {
+            (Loading::Plan(plan), Some(callback)) => {
                 let told = Python::attach(|py| callback.call1(py, (plan.to_string(),)).map(drop));
                 signals.keep(told)
             }
-            (Loading::Share(share), _, Some(callback)) => signals.call(callback, f64::from(share)),
-            _ => signals.check(),
+            (Loading::Plan(_), None) => Ok(()),
+            (Loading::Share(share), _) => signals.tell(on_progress.as_ref(), f64::from(share)),
         })
     });
     let target = signals.finish(outcome)?;
@@ -130,6 +131,11 @@ impl PyTarget {
     #[getter]
     fn path(&self) -> PathBuf {
         self.target.path()
+    }
+
+    #[getter]
+    fn tokenizer(&self) -> PyTokenizer {
+        PyTokenizer(Arc::clone(self.target.tokenizer()))
     }
 
     #[getter]
