@@ -93,31 +93,30 @@ impl Attention<'_> {
     }
 }
 
-/// Calls `visit` with (index of the first position, its widened rows) for every visible position in order.
+impl Visible<'_> {
+    /// Stored rows from position number `index` on that lie together: the first, and how many.
+    #[inline(always)]
+    fn tile(&self, index: usize) -> (usize, usize) {
+        let straight = self.end - self.start;
+        if index < straight {
+            (self.start + index, TILE.min(straight - index))
+        } else {
+            (self.rest[index - straight] as usize, 1)
+        }
+    }
+}
+
+/// Stored rows as f32.
 #[inline(always)]
-fn for_each_tile<'a>(
-    stored: Stored<'a>,
-    width: usize,
-    visible: Visible<'_>,
-    wide: &mut [f32],
-    mut visit: impl FnMut(usize, &[f32]),
-) {
-    let mut tile = |index: usize, row: usize, rows: usize| match stored {
-        Stored::F32(all) => visit(index, &all[row * width..(row + rows) * width]),
+fn widen<'a>(stored: Stored<'a>, width: usize, row: usize, rows: usize, wide: &'a mut [f32]) -> &'a [f32] {
+    let range = row * width..(row + rows) * width;
+    match stored {
+        Stored::F32(all) => &all[range],
         Stored::F16(all) => {
             let wide = &mut wide[..rows * width];
-            f16s_to_f32s(&all[row * width..(row + rows) * width], wide);
-            visit(index, wide);
+            f16s_to_f32s(&all[range], wide);
+            wide
         }
-    };
-    let mut row = visible.start;
-    while row < visible.end {
-        let rows = TILE.min(visible.end - row);
-        tile(row - visible.start, row, rows);
-        row += rows;
-    }
-    for (index, &row) in visible.rest.iter().enumerate() {
-        tile(visible.end - visible.start + index, row as usize, 1);
     }
 }
 
@@ -128,14 +127,19 @@ fn attend(a: &Attention<'_>, visible: Visible<'_>, q: &[f32], out: &mut [f32], s
     let positions = visible.len();
     let (scores, wide) = scratch.split_at_mut(heads * positions);
 
-    for_each_tile(a.keys, a.key_dim, visible, wide, |first, keys| {
+    // Loops instead of closures: a closure would be compiled without the instruction set of the path.
+    let mut first = 0;
+    while first < positions {
+        let (row, rows) = visible.tile(first);
+        let keys = widen(a.keys, a.key_dim, row, rows, wide);
         for (head, q) in q.chunks_exact(a.key_dim).enumerate() {
             let scores = &mut scores[head * positions + first..];
             for (score, key) in scores.iter_mut().zip(keys.chunks_exact(a.key_dim)) {
                 *score = a.scale * dot(q, key);
             }
         }
-    });
+        first += rows;
+    }
     for head in 0..heads {
         let scores = &mut scores[head * positions..][..positions];
         if let Some(cap) = a.softcap {
@@ -147,12 +151,15 @@ fn attend(a: &Attention<'_>, visible: Visible<'_>, q: &[f32], out: &mut [f32], s
         softmax(scores, visible.position, sink);
     }
     out.fill(0.0);
-    for_each_tile(a.values, a.value_dim, visible, wide, |first, values| {
+    let mut first = 0;
+    while first < positions {
+        let (row, rows) = visible.tile(first);
+        let values = widen(a.values, a.value_dim, row, rows, wide);
         for (head, out) in out.chunks_exact_mut(a.value_dim).enumerate() {
-            let rows = values.len() / a.value_dim;
             weigh(&scores[head * positions + first..][..rows], values, a.value_dim, out);
         }
-    });
+        first += rows;
+    }
 }
 
 /// Product of two heads: lane l sums channels l, l + 16, ...; then the lanes are added in halves.
@@ -222,7 +229,11 @@ fn softmax(scores: &mut [f32], position: usize, sink: Option<f32>) {
     for (lane, &weight) in after.iter().enumerate() {
         lanes[lane] += weight;
     }
-    let total = sum_eight(&lanes) + sink.map_or(0.0, |sink| math::exp(sink - max));
+    let rest = match sink {
+        Some(sink) => math::exp(sink - max),
+        None => 0.0,
+    };
+    let total = sum_eight(&lanes) + rest;
     let factor = 1.0 / total;
     for score in scores.iter_mut() {
         *score *= factor;
