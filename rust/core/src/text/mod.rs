@@ -11,6 +11,7 @@ mod special;
 mod split;
 mod spm;
 mod stream;
+mod template;
 mod tokenizer;
 mod unicode;
 mod vocabulary;
@@ -20,5 +21,6 @@ mod tests;
 
 pub use pre::pre_tokenizer_names;
 pub use stream::StreamDecoder;
+pub use template::{ChatTemplate, RenderInput};
 pub use tokenizer::Tokenizer;
 pub use vocabulary::{TokenKind, VocabularyModel};
