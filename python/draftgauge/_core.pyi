@@ -1,6 +1,6 @@
 """Types of the compiled half; `make lint` compares them with the module itself."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -59,3 +59,91 @@ def gguf_write(
     metadata: GgufMetadata,
     tensors: Sequence[tuple[str, str, Sequence[int], npt.NDArray[np.uint8]]],
 ) -> None: ...
+
+@final
+class Tokenizer:
+    @staticmethod
+    def from_gguf(path: str) -> Tokenizer: ...
+    def encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
+    def decode(self, ids: Sequence[int], skip_special: bool) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def bos(self) -> int | None: ...
+    @property
+    def eos(self) -> int | None: ...
+    @property
+    def eog(self) -> list[int]: ...
+    @property
+    def add_bos(self) -> bool: ...
+    @property
+    def notices(self) -> list[str]: ...
+
+@final
+class Target:
+    @property
+    def path(self) -> Path: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def ctx_size(self) -> int: ...
+    @property
+    def cache_types(self) -> tuple[str, str]: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def numerics(self) -> str: ...
+    @property
+    def kernels(self) -> str: ...
+    @property
+    def memory(self) -> str: ...
+    @property
+    def notices(self) -> list[str]: ...
+    @property
+    def load_seconds(self) -> float: ...
+    def logits(self, tokens: Sequence[int], rows: Sequence[int] | None) -> npt.NDArray[np.float32]: ...
+    def features(self, tokens: Sequence[int], layers: Sequence[int | str]) -> npt.NDArray[np.float32]: ...
+
+def target_load(
+    path: str,
+    *,
+    threads: int | None,
+    device: str,
+    numerics: str,
+    ctx_size: int | None,
+    cache_type_k: str | None,
+    cache_type_v: str | None,
+    pack: bool,
+    overrides: Sequence[str],
+    chat_template: str | None,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: Callable[[float], object] | None = None,
+) -> Target: ...
+def measure_speed(
+    target: Target,
+    prefill: Sequence[int],
+    decode: int,
+    depth: int,
+    rows: Sequence[int],
+    repeats: int,
+    on_progress: Callable[[float], object] | None = None,
+) -> str: ...
+def measure_text(
+    base: Target,
+    other: Target | None,
+    tokens: Sequence[int],
+    window: int,
+    limit: int | None,
+    bos: int | None,
+    on_progress: Callable[[float], object] | None = None,
+) -> str: ...

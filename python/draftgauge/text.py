@@ -77,6 +77,11 @@ class Tokenizer:
         return self._inner.eos
 
     @property
+    def add_bos(self) -> bool:
+        """Whether BOS goes before a text."""
+        return self._inner.add_bos
+
+    @property
     def eog(self) -> list[int]:
         """Ids of every token that ends a generation."""
         return self._inner.eog

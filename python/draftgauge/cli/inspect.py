@@ -88,7 +88,12 @@ def _print(report: dict[str, Any], file: gguf.GgufFile, tensors: bool) -> None:
     if tensors:
         print()
         rows = [
-            (tensor["name"], tensor["type"], " x ".join(str(extent) for extent in tensor["shape"]), str(tensor["bytes"]))
+            (
+                tensor["name"],
+                tensor["type"],
+                " x ".join(str(extent) for extent in tensor["shape"]),
+                str(tensor["bytes"]),
+            )
             for tensor in report["tensors"]
         ]
         print(output.table(("tensor", "type", "shape", "bytes"), rows))

@@ -3,6 +3,7 @@
 //! This file is the export list; each submodule registers what it wraps.
 
 mod errors;
+mod generate;
 mod gguf;
 mod measure;
 mod quant;
@@ -15,6 +16,7 @@ use pyo3::prelude::*;
 /// The compiled half of `draftgauge`: import it through `draftgauge._door` alone.
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    generate::register(m)?;
     gguf::register(m)?;
     measure::register(m)?;
     quant::register(m)?;
