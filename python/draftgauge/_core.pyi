@@ -147,3 +147,55 @@ def measure_text(
     bos: int | None,
     on_progress: Callable[[float], object] | None = None,
 ) -> str: ...
+
+@final
+class Drafter:
+    @staticmethod
+    def ngram(max_n: int, draft_len: int) -> Drafter: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def draft_len(self) -> int: ...
+    @property
+    def config(self) -> list[tuple[str, str, str]]: ...
+
+@final
+class Options:
+    def __new__(
+        cls,
+        *,
+        max_tokens: int | None,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        repeat_penalty: float,
+        presence_penalty: float,
+        frequency_penalty: float,
+        repeat_last_n: int,
+        logit_bias: Sequence[tuple[int, float]],
+        stop: Sequence[str],
+        ignore_eos: bool,
+        seed: int,
+        stream_id: int,
+        draft_n_max: int | None,
+    ) -> Options: ...
+
+@final
+class Run:
+    def next(self) -> tuple[tuple[str, list[int], int, str] | None, tuple[int, int] | None] | None: ...
+    def stop(self) -> None: ...
+    def result(self) -> str: ...
+
+@final
+class Session:
+    def __new__(cls, target: Target, drafter: Drafter | None) -> Session: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    def truncate(self, length: int) -> None: ...
+    def start(
+        self, prompt: Sequence[int], options: Options, *, chunks: bool, trace: tuple[str, str] | None = None
+    ) -> Run: ...
+
+def trace_load(path: str) -> str: ...
+def build_facts() -> tuple[str, list[str], list[str]]: ...

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from draftgauge.cli.failure import CLOSED_PIPE, DONE, FAILED, INTERRUPTED, RefusalError, later, one_line
+from draftgauge.cli.output import print_json
 from draftgauge.cli.registry import COMMANDS, LATER
 from draftgauge.errors import DraftgaugeError
 
@@ -51,6 +52,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
     except KeyboardInterrupt:
+        if "--json" in given:
+            print_json({"interrupted": True})
         return INTERRUPTED
     except Exception as error:
         if debug:

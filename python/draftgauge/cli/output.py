@@ -89,6 +89,10 @@ def bar(label: str, *, shown: bool = True) -> Iterator[Callable[[float], None] |
             progress.start()
             live = True
         progress.update(task, completed=share)
+        if live and share >= 1:
+            # What comes next may print on the same terminal.
+            progress.stop()
+            live = False
 
     try:
         yield advance

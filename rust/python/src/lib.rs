@@ -5,6 +5,7 @@
 mod errors;
 mod generate;
 mod gguf;
+mod info;
 mod measure;
 mod quant;
 mod signals;
@@ -18,6 +19,7 @@ use pyo3::prelude::*;
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     generate::register(m)?;
     gguf::register(m)?;
+    info::register(m)?;
     measure::register(m)?;
     quant::register(m)?;
     target::register(m)?;
