@@ -8,6 +8,7 @@ use draftgauge_core::cpu::{Cpu, CpuOptions, Numerics, default_threads};
 use draftgauge_core::gguf::Override;
 use draftgauge_core::program::TapPoint;
 use draftgauge_core::target::{Loading, Target, TargetOptions};
+use draftgauge_core::text::ChatTemplate;
 use draftgauge_core::{Error, Evidence};
 use numpy::{PyArray1, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -15,7 +16,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{Failure, Result};
 use crate::signals::Signals;
-use crate::text::PyTokenizer;
+use crate::text::{PyChatTemplate, PyTokenizer};
 
 /// A loaded model.
 #[pyclass(frozen, name = "Target", module = "draftgauge._core")]
@@ -24,6 +25,7 @@ pub struct PyTarget {
     device: String,
     threads: usize,
     numerics: &'static str,
+    template: Option<Arc<ChatTemplate>>,
 }
 
 fn argument(key: &str, expected: &str, found: &str) -> Error {
@@ -118,12 +120,25 @@ fn target_load(
         })
     });
     let target = signals.finish(outcome)?;
+    let template = py.detach(|| compile_template(&target))?;
     Ok(PyTarget {
         target: Arc::new(target),
+        template,
         device,
         threads: threads.unwrap_or_else(default_threads),
         numerics: numerics_name,
     })
+}
+
+/// The template that was asked for, or the file's own.
+fn compile_template(target: &Target) -> draftgauge_core::Result<Option<Arc<ChatTemplate>>> {
+    let tokenizer = target.tokenizer();
+    let Some(source) = target.chat_template_source() else { return Ok(None) };
+    if target.metadata().str("tokenizer.chat_template")? == Some(source) {
+        return Ok(ChatTemplate::from_metadata(target.metadata(), tokenizer)?.map(Arc::new));
+    }
+    let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default().into_owned();
+    Ok(Some(Arc::new(ChatTemplate::new(source, &text(tokenizer.bos()), &text(tokenizer.eos()))?)))
 }
 
 #[pymethods]
@@ -136,6 +151,11 @@ impl PyTarget {
     #[getter]
     fn tokenizer(&self) -> PyTokenizer {
         PyTokenizer(Arc::clone(self.target.tokenizer()))
+    }
+
+    #[getter]
+    fn chat_template(&self) -> Option<PyChatTemplate> {
+        self.template.as_ref().map(|template| PyChatTemplate(Arc::clone(template)))
     }
 
     #[getter]

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use draftgauge_core::gguf::GgufFile;
-use draftgauge_core::text::Tokenizer;
+use draftgauge_core::text::{ChatTemplate, Tokenizer};
+use draftgauge_core::{Error, Evidence};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::Result;
@@ -60,8 +62,63 @@ impl PyTokenizer {
     }
 }
 
+/// A chat template of a file's metadata.
+#[pyclass(frozen, name = "ChatTemplate", module = "draftgauge._core")]
+pub struct PyChatTemplate(pub Arc<ChatTemplate>);
+
+#[pymethods]
+impl PyChatTemplate {
+    #[staticmethod]
+    fn from_gguf(py: Python<'_>, path: PathBuf) -> Result<Self> {
+        let template = py.detach(|| {
+            let file = GgufFile::open(&path)?;
+            let tokenizer = Tokenizer::from_metadata(file.metadata())?;
+            ChatTemplate::from_metadata(file.metadata(), &tokenizer)
+        })?;
+        match template {
+            Some(template) => Ok(Self(Arc::new(template))),
+            None => Err(Error::model(
+                Evidence::new("the file has no chat template")
+                    .path(path)
+                    .key("tokenizer.chat_template")
+                    .expected("a template")
+                    .found("none"),
+            )
+            .into()),
+        }
+    }
+
+    #[getter]
+    fn source(&self) -> &str {
+        self.0.source()
+    }
+
+    #[getter]
+    fn hash(&self) -> String {
+        self.0.hash()
+    }
+
+    /// The text of a conversation; `messages` and `tools` are JSON.
+    fn render(
+        &self,
+        py: Python<'_>,
+        messages: &str,
+        add_generation_prompt: bool,
+        tools: Option<&str>,
+    ) -> Result<String> {
+        let parse = |name: &str, text: &str| {
+            serde_json::from_str::<serde_json::Value>(text)
+                .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
+        };
+        let messages = parse("messages", messages)?;
+        let tools = tools.map(|tools| parse("tools", tools)).transpose()?;
+        Ok(py.detach(|| self.0.render(&messages, tools.as_ref(), add_generation_prompt))?)
+    }
+}
+
 /// Registers this file's names.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyChatTemplate>()?;
     m.add_class::<PyTokenizer>()?;
     Ok(())
 }
