@@ -17,6 +17,8 @@ mod unicode;
 mod vocabulary;
 
 #[cfg(test)]
+mod oracle_tests;
+#[cfg(test)]
 mod tests;
 
 pub use pre::pre_tokenizer_names;
