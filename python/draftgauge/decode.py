@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from draftgauge._door import core
 from draftgauge.drafters import Drafter
+from draftgauge.errors import ModelError
 from draftgauge.targets import Target
 from draftgauge.types import Chunk, DraftStats, Generation, Message, Timings
 
@@ -134,8 +135,11 @@ class Run:
             "drafter": None if drafter is None else drafter_facts(drafter),
             **target_settings(target),
         }
+        self._notices = list(target.notices)
         if drafter is not None and draft_n_max is None:
             self._settings["draft_n_max"] = drafter.draft_len
+        if drafter is not None and draft_n_max == 0:
+            self._notices.append(f"the {drafter.kind} drafter was given and cannot draft: draft_n_max is 0")
         header = (
             None if trace is None else (os.fspath(trace), json.dumps(trace_header(target, drafter, self._settings)))
         )
@@ -169,7 +173,7 @@ class Run:
                 self._inner.stop()
                 raise
             timings = Timings(load_s=self._target._inner.load_seconds, **report.pop("timings"))
-            notices = list(dict.fromkeys([*self._target.notices, *report.pop("notices")]))
+            notices = list(dict.fromkeys([*self._notices, *report.pop("notices")]))
             self._finished = Generation(
                 timings=timings,
                 draft=DraftStats(**report.pop("draft")),
@@ -368,6 +372,13 @@ def prompt_tokens(target: Target, prompt: Prompt, *, raw: bool = False, system: 
         For anything but text, ids or turns.
     """
     messages: list[Message]
+    broken = target._inner.template_error
+    if (
+        broken is not None
+        and not raw
+        and (isinstance(prompt, str) or any(isinstance(part, Mapping) for part in prompt))
+    ):
+        raise ModelError(f"{broken} (give another template, or use raw text or ids)", key="tokenizer.chat_template")
     if isinstance(prompt, str):
         if raw or target.chat_template is None:
             if system is not None:
@@ -402,6 +413,7 @@ def target_settings(target: Target) -> dict[str, Any]:
         "numerics": target._inner.numerics,
         "cache_type_k": key,
         "cache_type_v": value,
+        "chat_template": None if target.chat_template is None else target.chat_template.hash,
     }
 
 
@@ -447,13 +459,13 @@ def machine() -> dict[str, Any]:
 
 def _refuse_later(*, draft_block: int | None, draft_p_min: float, tree_budget: int, verify: str) -> None:
     if draft_block is not None:
-        raise ValueError(f"drafters with a block come in a later release: draft_block {draft_block}")
+        raise ValueError(f"a later release brings drafters with a block: draft_block {draft_block}")
     if draft_p_min != 0:
-        raise ValueError(f"drafters with a confidence come in a later release: draft_p_min {draft_p_min}")
+        raise ValueError(f"a later release brings drafters with a confidence: draft_p_min {draft_p_min}")
     if tree_budget != 0:
-        raise ValueError(f"draft trees come in a later release: tree_budget {tree_budget}")
+        raise ValueError(f"a later release brings draft trees: tree_budget {tree_budget}")
     if verify in ("rejection", "block"):
-        raise ValueError(f"the {verify} verifier comes in a later release: verify")
+        raise ValueError(f"a later release brings the {verify} verifier: verify {verify}")
     if verify != "match":
         raise ValueError(f"invalid value: verify: expected match, found {verify}")
 

@@ -82,7 +82,7 @@ class Drafter:
             Always else.
         """
         Path(path).stat()
-        raise ValueError(f"a drafter with weights comes in a later release: {os.fspath(path)}")
+        raise ValueError(f"a later release brings drafters with weights: {os.fspath(path)}")
 
     @property
     def kind(self) -> str:

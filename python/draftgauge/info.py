@@ -28,6 +28,6 @@ def build_info() -> dict[str, Any]:
     return {
         "version": version,
         "features": features,
-        "devices": ["cpu", "candle-cpu", *features],
+        "devices": ["cpu", *features],
         "kernels": kernels,
     }

@@ -91,9 +91,9 @@ def _application(arguments: list[str]) -> typer.Typer:
         debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     ) -> None:
         if version:
-            from importlib.metadata import version as installed
+            from draftgauge.info import build_info
 
-            print(f"draftgauge {installed('draftgauge')}")
+            print(f"draftgauge {build_info()['version']}")
             raise typer.Exit(DONE)
         if context.invoked_subcommand is None:
             print(context.get_help())

@@ -22,7 +22,7 @@ class RefusalError(Exception):
 
 def later(what: str, where: str) -> RefusalError:
     """The refusal of something that a later release brings."""
-    return RefusalError(f"{what} comes in a later release", where)
+    return RefusalError(f"a later release brings {what}", where)
 
 
 def one_line(error: BaseException) -> str:
@@ -55,16 +55,19 @@ def _usage(error: typer.TyperException) -> str:
         return f"missing argument: {_parameter(error)}: expected a value (see {hint}), found nothing"
     if match := re.fullmatch(r"No such command '(.*?)'\.(?: .*)?", message):
         return f"unknown command: {match[1]}: expected a command listed by {hint}, found {match[1]}"
-    if match := re.fullmatch(r"Got unexpected extra arguments? \((.*)\)\.?", message):
+    if match := re.fullmatch(r"Got unexpected extra argument\S* \((.*)\)\.?", message):
         return f"unexpected argument: {match[1]}: expected no further argument (see {hint}), found {match[1]}"
     if kind == "BadParameter":
         where = _parameter(error)
-        if match := re.fullmatch(r"'(.*)' is not a valid (.*?)\.?", message):
-            words = {"float": "a number", "integer": "a whole number", "boolean": "true or false"}
-            return f"invalid value: {where}: expected {words.get(match[2], match[2])}, found {match[1]}"
-        if match := re.fullmatch(r"'?(.*?)'? is not one of (.*?)\.?", message):
-            return f"invalid value: {where}: expected one of {match[2]}, found {match[1]}"
-        return f"invalid value: {where}: {message}"
+        # Typer leaves the value itself to pydantic, whose error has it.
+        errors = getattr(error.__cause__, "errors", None)
+        details: list[dict[str, object]] = errors() if callable(errors) else []
+        if details:
+            kind_of_value = str(details[0].get("type", "")).partition("_")[0]
+            words = {"float": "a number", "int": "a whole number", "bool": "true or false", "path": "a path"}
+            expected = words.get(kind_of_value, str(details[0].get("msg", "another value")))
+            return f"invalid value: {where}: expected {expected}, found {details[0].get('input')}"
+        return f"invalid value: {where}: {message.rstrip('.')}"
     return f"{_lower(message.rstrip('.'))} (see {hint})"
 
 
@@ -72,7 +75,8 @@ def _parameter(error: typer.TyperException) -> str:
     hint = getattr(error, "param_hint", None)
     parameter = getattr(error, "param", None)
     if hint is None and parameter is not None:
-        hint = list(parameter.opts) if parameter.param_type_name == "option" else parameter.human_readable_name
+        names = [name for name in getattr(parameter, "opts", []) if name.startswith("-")]
+        hint = names or getattr(parameter, "metavar", None) or getattr(parameter, "name", None)
     return "/".join(hint) if isinstance(hint, (list, tuple)) else str(hint or "argument").strip("'\"")
 
 

@@ -127,6 +127,10 @@ def command(
         chat_template=chat_template,
         verbose=verbose,
     )
+    if drafter is not None:
+        depth = drafter.draft_len if n_max is None else min(n_max, drafter.draft_len)
+        state = "active" if depth else "inactive"
+        output.say(f"draftgauge: drafter: {drafter.kind} {state}, depth {depth}, no block, taps {drafter.tap_layers}")
     with output.bar("prompt") as progress:
         run = Run(
             Session(target, drafter, seed=seed),
@@ -218,9 +222,9 @@ def _refuse_later(
 ) -> None:
     """Refuse what later releases bring: an option that is ignored would be a lie."""
     if block is not None:
-        raise later("a drafter with a block width", f"--spec-draft-block {block}")
+        raise later("drafters with a block width", f"--spec-draft-block {block}")
     if p_min != 0:
-        raise later("a drafter with a confidence", f"--spec-draft-p-min {p_min}")
+        raise later("drafters with a confidence", f"--spec-draft-p-min {p_min}")
     if tree_budget != "0":
         raise later("draft trees", f"--tree-budget {tree_budget}")
     if verify in LATER_VERIFIERS:
@@ -228,16 +232,16 @@ def _refuse_later(
     if verify != "match":
         raise RefusalError("invalid value", "--verify", expected="match", found=verify or "nothing")
     if override:
-        raise later("a drafter with metadata", f"--draft-override-kv {override[0]}")
+        raise later("drafters with metadata", f"--draft-override-kv {override[0]}")
     if layers is not None:
-        raise later("a drafter with target layers", f"--target-layers {layers}")
+        raise later("drafters with target layers", f"--target-layers {layers}")
 
 
 def _draft_length(text: str | None, drafter: Drafter | None) -> int | None:
     if text is None:
         return None
     if text == "auto":
-        raise later("an adaptive draft length", "--spec-draft-n-max auto")
+        raise later("adaptive draft lengths", "--spec-draft-n-max auto")
     if not (text.isascii() and text.isdigit()):
         raise RefusalError("invalid value", "--spec-draft-n-max", expected="a number of at least 0", found=text)
     if drafter is None:

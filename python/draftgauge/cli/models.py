@@ -24,4 +24,4 @@ def refuse_drafter(argument: str | None) -> None:
     if argument == DEMO:
         raise later("the embedded drafter", "-md demo")
     if argument is not None:
-        raise later("a drafter with weights", f"-md {argument}")
+        raise later("drafters with weights", f"-md {argument}")

@@ -26,6 +26,8 @@ pub struct PyTarget {
     threads: usize,
     numerics: &'static str,
     template: Option<Arc<ChatTemplate>>,
+    // Why the file's own template cannot be used: prompts of ids run all the same.
+    template_error: Option<String>,
 }
 
 fn argument(key: &str, expected: &str, found: &str) -> Error {
@@ -61,9 +63,18 @@ impl Load {
         let Self { path, device, cpu, options } = self;
         match device.as_str() {
             "cpu" => load_on(&path, Cpu::new(cpu)?, options, progress),
+            other if is_accelerator(other) => Err(Error::device(
+                Evidence::new("device is not in this build").key("device").expected("cpu").found(other),
+            )),
             other => Err(argument("device", "cpu, candle-cpu, cuda, cuda:N or metal", other)),
         }
     }
+}
+
+/// Whether a name is that of a device that some build has.
+fn is_accelerator(name: &str) -> bool {
+    let number = name.strip_prefix("cuda:");
+    matches!(name, "candle-cpu" | "cuda" | "metal") || number.is_some_and(|number| number.parse::<u16>().is_ok())
 }
 
 fn load_on<B: Backend>(
@@ -120,10 +131,15 @@ fn target_load(
         })
     });
     let target = signals.finish(outcome)?;
-    let template = py.detach(|| compile_template(&target))?;
+    let (template, template_error) = match py.detach(|| compile_template(&target)) {
+        Ok(template) => (template, None),
+        Err(error) if has_own_template(&target) => (None, Some(error.to_string())),
+        Err(error) => return Err(error.into()),
+    };
     Ok(PyTarget {
         target: Arc::new(target),
         template,
+        template_error,
         device,
         threads: threads.unwrap_or_else(default_threads),
         numerics: numerics_name,
@@ -134,11 +150,16 @@ fn target_load(
 fn compile_template(target: &Target) -> draftgauge_core::Result<Option<Arc<ChatTemplate>>> {
     let tokenizer = target.tokenizer();
     let Some(source) = target.chat_template_source() else { return Ok(None) };
-    if target.metadata().str("tokenizer.chat_template")? == Some(source) {
+    if has_own_template(target) {
         return Ok(ChatTemplate::from_metadata(target.metadata(), tokenizer)?.map(Arc::new));
     }
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default().into_owned();
     Ok(Some(Arc::new(ChatTemplate::new(source, &text(tokenizer.bos()), &text(tokenizer.eos()))?)))
+}
+
+/// Whether the template is the file's, not one that the user gave.
+fn has_own_template(target: &Target) -> bool {
+    matches!(target.metadata().str("tokenizer.chat_template"), Ok(own) if own == target.chat_template_source())
 }
 
 #[pymethods]
@@ -215,8 +236,14 @@ impl PyTarget {
     }
 
     #[getter]
+    fn template_error(&self) -> Option<&str> {
+        self.template_error.as_deref()
+    }
+
+    #[getter]
     fn notices(&self) -> Vec<String> {
-        self.target.notices().to_vec()
+        let broken = self.template_error.as_ref().map(|error| format!("no chat template: {error}"));
+        self.target.notices().iter().cloned().chain(broken).collect()
     }
 
     #[getter]
