@@ -76,7 +76,7 @@ pub fn log(x: f32) -> f32 {
 pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
     let z = x * x;
-    let p = polynomial(z, [-0.333_332_98, 0.133_319_59, -0.053_786_68, 0.020_805_378, -0.005_905_860_6]);
+    let p = polynomial(z, [-0.333_333, 0.133_319_59, -0.053_786_68, 0.020_805_378, -0.005_905_860_6]);
     let near = (magnitude * z).mul_add(p, magnitude);
     let far = 1.0 - 2.0 / (exp(2.0 * magnitude) + 1.0);
     let y = if magnitude < 0.6 { near } else { far };
@@ -106,7 +106,7 @@ pub fn gelu_tanh(x: f32) -> f32 {
 }
 
 /// Twice sqrt(2 / pi).
-const SQRT_8_OVER_PI: f32 = 1.595_769_1;
+const SQRT_8_OVER_PI: f32 = 1.595_769;
 
 /// Declares the form over a slice of each function.
 macro_rules! in_place {
