@@ -290,6 +290,10 @@ pub trait Backend: Send + Sync + 'static {
     fn weight(&self, spec: &WeightSpec, source: WeightSource) -> Result<Self::Weight>;
     /// Binds a program to its weights, in order of their ids.
     fn plan(&self, program: Program, weights: Vec<Self::Weight>) -> Result<Self::Plan>;
+    /// What was noticed about the weights taken over so far: types that had to be converted.
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Opens an empty state.
     fn open(&self, plan: &Self::Plan, options: StateOptions) -> Result<Self::State>;
     /// Runs the rows. They stay pending until `commit`; a further `run` on the slot drops what is pending.

@@ -114,6 +114,7 @@ impl Target {
             done += info.nbytes;
             progress(Loading::Share((done as f64 / total as f64).min(1.0) as f32))?;
         }
+        notices.extend(backend.notices());
         let backend = Arc::new(backend);
         let plan = backend.plan(program, weights)?;
         progress(Loading::Share(1.0))?;
