@@ -10,7 +10,6 @@ mod json;
 #[cfg(test)]
 mod tests;
 
-use minijinja::Environment;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -27,7 +26,7 @@ const FUEL: u64 = 2_000_000;
 /// A compiled chat template with the special tokens that it may print.
 pub struct ChatTemplate {
     source: String,
-    environment: Environment<'static>,
+    program: environment::Program,
     // Hugging Face keeps a second template for requests with tools.
     tool_use: Option<Box<ChatTemplate>>,
 }
@@ -61,8 +60,8 @@ impl ChatTemplate {
                     .found(source.len()),
             ));
         }
-        let environment = environment::compile(source, bos, eos).map_err(|error| failure("cannot be read", &error))?;
-        Ok(Self { source: source.to_string(), environment, tool_use: None })
+        let program = environment::Program::new(source, bos, eos).map_err(|error| failure("cannot be read", &error))?;
+        Ok(Self { source: source.to_string(), program, tool_use: None })
     }
 
     /// The template of a file, with the file's special tokens; `None` if it has none.
@@ -126,7 +125,7 @@ impl ChatTemplate {
         context.insert("documents".into(), Value::Null);
         context.insert("add_generation_prompt".into(), input.add_generation_prompt.into());
         context.insert(environment::TIME.into(), time.into());
-        environment::render(&self.environment, context, FUEL).map_err(|error| failure("failed", &error))
+        self.program.render(&context, FUEL).map_err(|error| failure("failed", &error))
     }
 }
 

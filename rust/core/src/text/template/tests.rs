@@ -51,6 +51,10 @@ fn c18_work_and_text_are_bounded() {
         "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}",
         "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
         "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{% set ns = namespace(x=(1,)) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x | chain(ns.x) | list %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x * 2 %}{% endfor %}",
         "{{ 'x' * 1000000000 }}",
         "{{ ('a' * 1000000).replace('a', 'b' * 100000) }}",
         "{{ (('y' * 100000) | list) | join('z' * 100000) }}",
@@ -61,7 +65,7 @@ fn c18_work_and_text_are_bounded() {
     ] {
         refusal(source);
     }
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     let nested = "(".repeat(100_000) + &")".repeat(100_000);
     assert!(ChatTemplate::new(&format!("{{{{ {nested} }}}}"), "", "").is_err());
     assert!(ChatTemplate::new(&"{% if a %}".repeat(50_000), "", "").is_err());
@@ -82,6 +86,7 @@ fn what_a_template_raises_reaches_the_user() {
     assert_eq!(message, "chat template failed: tokenizer.chat_template: found roles must alternate, not user (line 1)");
     assert!(refusal("\n\n{{ messages[7].content }}").contains("(line 3)"));
     assert!(refusal("{% for %}").contains("cannot be read"));
+    assert!(refusal("{{ 'a' + 1 }}").contains("cannot add string and number"));
     assert!(refusal("{{ messages | no_such_filter }}").contains("no_such_filter"));
 }
 
@@ -106,6 +111,14 @@ fn messages_that_are_none_are_refused_before_rendering() {
 #[test]
 fn values_print_and_dump_as_python_has_them() {
     assert_eq!(text("{{ true }} {{ none }} {{ 1.0 }} {{ [1, 'a', none] }}"), "True None 1.0 [1, 'a', None]");
+    assert_eq!(
+        text("{{ [1] + ['b'] }} {{ (1 + 2, 1 + 0.5, true + 1, 'a' + 'b', -1 + 1) }}"),
+        "[1, 'b'] (3, 1.5, 2, 'ab', 0)"
+    );
+    assert_eq!(
+        text("{% set a = [1] %}{% set a = a + [2] %}{{ a[1] }} {{ a is sequence }} {{ a | tojson }}"),
+        "2 True [1, 2]"
+    );
     assert_eq!(text("{{ messages[0].n | tojson }}"), "[1, 2.5, null, true, \"é\\u0001\"]");
     assert_eq!(text("{{ {'b': 1, 'a': {}} | tojson(indent=2) }}"), "{\n  \"b\": 1,\n  \"a\": {}\n}");
     assert_eq!(
