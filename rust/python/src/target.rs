@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use draftgauge_candle::Candle;
 use draftgauge_core::backend::{Backend, CacheType};
 use draftgauge_core::cpu::{Cpu, CpuOptions, Numerics, default_threads};
 use draftgauge_core::gguf::Override;
@@ -63,15 +64,18 @@ impl Load {
         let Self { path, device, cpu, options } = self;
         match device.as_str() {
             "cpu" => load_on(&path, Cpu::new(cpu)?, options, progress),
-            other if is_accelerator(other) => Err(Error::device(
-                Evidence::new("device is not in this build").key("device").expected("cpu").found(other),
-            )),
+            other if is_accelerator(other) => {
+                if cpu.numerics == Numerics::Reference {
+                    return Err(argument("numerics", "fast on a Candle device, whose products are its own", "reference"));
+                }
+                load_on(&path, Candle::new(other)?, options, progress)
+            }
             other => Err(argument("device", "cpu, candle-cpu, cuda, cuda:N or metal", other)),
         }
     }
 }
 
-/// Whether a name is that of a device that some build has.
+/// Whether a name is that of a Candle device, which a build may have.
 fn is_accelerator(name: &str) -> bool {
     let number = name.strip_prefix("cuda:");
     matches!(name, "candle-cpu" | "cuda" | "metal") || number.is_some_and(|number| number.parse::<u16>().is_ok())
