@@ -66,7 +66,11 @@ impl Load {
             "cpu" => load_on(&path, Cpu::new(cpu)?, options, progress),
             other if is_accelerator(other) => {
                 if cpu.numerics == Numerics::Reference {
-                    return Err(argument("numerics", "fast on a Candle device, whose products are its own", "reference"));
+                    return Err(argument(
+                        "numerics",
+                        "fast on a Candle device, whose products are its own",
+                        "reference",
+                    ));
                 }
                 load_on(&path, Candle::new(other)?, options, progress)
             }
