@@ -26,7 +26,7 @@ WEATHER = {
     "type": "function",
     "function": {
         "name": "get_weather",
-        "description": "The weather at a place, in °C & <html> \"quotes\".",
+        "description": 'The weather at a place, in °C & <html> "quotes".',
         "parameters": {
             "type": "object",
             "properties": {
@@ -159,12 +159,20 @@ def main() -> None:
             if conversation in ("one", "system", "tool_call", "tool_call_null", "two_tool_calls"):
                 cases += [("weather", True, {}), ("two", True, {})]
             if conversation in ("one", "reasoning") and ("enable_thinking" in source or "thinking" in source):
-                cases += [("none", True, {"enable_thinking": False, "thinking": True}), ("none", True, {"enable_thinking": True})]
+                cases += [
+                    ("none", True, {"enable_thinking": False, "thinking": True}),
+                    ("none", True, {"enable_thinking": True}),
+                ]
             for tools, add, variables in cases:
                 case = {"template": path.stem, "conversation": conversation, "tools": tools}
                 case |= {"add_generation_prompt": add, "variables": variables}
                 results.append(render(source, case))
-    head = {"made_by": f"transformers, Jinja2 {jinja2.__version__}", "unix_time": int(NOW.timestamp()), "bos": BOS, "eos": EOS}
+    head = {
+        "made_by": f"transformers, Jinja2 {jinja2.__version__}",
+        "unix_time": int(NOW.timestamp()),
+        "bos": BOS,
+        "eos": EOS,
+    }
     head |= {"conversations": CONVERSATIONS, "tools": TOOLS}
     lines = ",\n".join(json.dumps(case, ensure_ascii=False, separators=(",", ":")) for case in results)
     body = json.dumps(head, ensure_ascii=False, separators=(",", ":"))[:-1] + ',\n"cases":[\n' + lines + "\n]}\n"
