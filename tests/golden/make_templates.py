@@ -2,9 +2,10 @@
 
     python tests/golden/make_templates.py TEMPLATE_DIR OUT.json [SMOLLM2.gguf]
 
-TEMPLATE_DIR holds NAME.jinja files; with the GGUF file its own template is written there too, as smollm2.jinja. transformers 5.24.0
-with Jinja2 3.1.6 made the file here. Each case is `{"template", "conversation", "tools", "add_generation_prompt", "variables", "text"}`,
-or `"error"` with the template's own words in place of `"text"`; `conversations` and `tools` are named once at the top.
+TEMPLATE_DIR holds NAME.jinja files; with the GGUF file its own template is written there too, as smollm2.jinja.
+transformers 5.24.0 with Jinja2 3.1.6 made the file here. Each case is `{"template", "conversation", "tools",
+"add_generation_prompt", "variables", "text"}`, or `"error"` with the template's own words in place of `"text"`;
+`conversations` and `tools` are named once at the top.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ CONVERSATIONS: dict[str, list[dict[str, object]]] = {
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [call("get_weather", {"place": "Bern", "unit": "C", "detail": {"wind": True, "x": None, "f": 1.0}})],
+            "tool_calls": [
+                call("get_weather", {"place": "Bern", "unit": "C", "detail": {"wind": True, "x": None, "f": 1.0}})
+            ],
         },
         {"role": "tool", "name": "get_weather", "tool_call_id": "abcdef123", "content": "cold"},
     ],
@@ -103,7 +106,9 @@ CONVERSATIONS: dict[str, list[dict[str, object]]] = {
         {"role": "assistant", "content": "Warm at noon."},
         {"role": "user", "content": "ok"},
     ],
-    "parts": [{"role": "user", "content": [{"type": "text", "text": "part one"}, {"type": "text", "text": " part two"}]}],
+    "parts": [
+        {"role": "user", "content": [{"type": "text", "text": "part one"}, {"type": "text", "text": " part two"}]}
+    ],
     "empty_content": [{"role": "user", "content": ""}],
     "empty": [],
     "unknown_role": [{"role": "wizard", "content": "abracadabra"}],

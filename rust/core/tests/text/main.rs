@@ -4,3 +4,4 @@
 mod common;
 mod templates;
 mod tokenizers_on_real_models;
+mod tokenizers_on_tiny_vocabularies;
