@@ -169,6 +169,21 @@ pub struct Request<'a> {
     pub taps: &'a [TapPoint],
 }
 
+impl Request<'_> {
+    /// Refuses rows that the forest does not have.
+    ///
+    /// # Errors
+    /// `Error::Argument` naming the row.
+    pub fn check(&self, forest: &Forest) -> Result<()> {
+        match self.rows.iter().find(|&&row| row >= forest.len()) {
+            Some(row) => Err(Error::argument(
+                Evidence::new("row is not in the forest").expected(format!("less than {}", forest.len())).found(row),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What is wanted of the output head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Head {
@@ -188,6 +203,21 @@ pub struct Top2 {
     pub first: f32,
     /// The second largest logit (equal to the first on a tie).
     pub second: f32,
+}
+
+impl Top2 {
+    /// The two largest of a row of logits.
+    pub fn of(logits: &[f32]) -> Self {
+        let mut best = Self { token: 0, first: f32::NEG_INFINITY, second: f32::NEG_INFINITY };
+        for (id, &logit) in logits.iter().enumerate() {
+            if logit > best.first {
+                best = Self { token: id as u32, first: logit, second: best.first };
+            } else if logit > best.second {
+                best.second = logit;
+            }
+        }
+        best
+    }
 }
 
 /// What a run gave back; buffers are reused between runs.

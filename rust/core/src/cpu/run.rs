@@ -95,11 +95,7 @@ impl State {
     ) -> Result<()> {
         let program = &plan.program;
         forest.check(program.vocab_size, self.options, |slot| self.slots[slot].len())?;
-        if let Some(row) = request.rows.iter().find(|&&row| row >= forest.len()) {
-            return Err(Error::argument(
-                Evidence::new("row is not in the forest").expected(format!("less than {}", forest.len())).found(row),
-            ));
-        }
+        request.check(forest)?;
         outputs.logits.clear();
         outputs.top2.clear();
         outputs.taps.clear();

@@ -60,18 +60,19 @@ impl Backend for Naive {
         request: &Request<'_>,
         outputs: &mut Outputs,
     ) -> Result<()> {
+        request.check(forest)?;
         state.begin(forest, plan.program.vocab_size)?;
-        let mut run = Run { plan, state, forest, buffers: Vec::new(), layer: 0 };
-        run.buffers = plan.program.buffers.iter().map(|width| vec![0.0; forest.len() * width]).collect();
-        let hidden = plan.program.hidden_size;
         outputs.logits.clear();
         outputs.top2.clear();
         outputs.taps.clear();
-        outputs.taps.resize(request.taps.len() * forest.len() * hidden, 0.0);
-        for op in &plan.program.ops {
-            run.op(op, request, outputs)?;
+        outputs.taps.resize(request.taps.len() * forest.len() * plan.program.hidden_size, 0.0);
+        let buffers = plan.program.buffers.iter().map(|width| vec![0.0; forest.len() * width]).collect();
+        let mut run = Run { plan, state, forest, buffers, layer: 0 };
+        let result = plan.program.ops.iter().try_for_each(|op| run.op(op, request, outputs));
+        if result.is_err() {
+            state.abandon(forest);
         }
-        Ok(())
+        result
     }
 
     fn commit(&self, _: &Plan, state: &mut State, slot: usize, path: &[usize]) -> Result<()> {
@@ -255,7 +256,7 @@ impl Run<'_> {
             }
             match request.head {
                 Head::Logits => outputs.logits.extend_from_slice(&logits),
-                Head::Top2 => outputs.top2.push(top2(&logits)),
+                Head::Top2 => outputs.top2.push(Top2::of(&logits)),
             }
         }
         Ok(())
@@ -272,16 +273,4 @@ impl Run<'_> {
             None => Ok(()),
         }
     }
-}
-
-fn top2(logits: &[f32]) -> Top2 {
-    let mut best = Top2 { token: 0, first: f32::NEG_INFINITY, second: f32::NEG_INFINITY };
-    for (id, &logit) in logits.iter().enumerate() {
-        if logit > best.first {
-            best = Top2 { token: id as u32, first: logit, second: best.first };
-        } else if logit > best.second {
-            best.second = logit;
-        }
-    }
-    best
 }

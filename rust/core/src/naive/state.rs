@@ -61,6 +61,13 @@ impl State {
         Ok(())
     }
 
+    /// Forgets the pending rows of a run that failed: some layers never wrote theirs.
+    pub fn abandon(&mut self, forest: &Forest) {
+        for (slot, _) in forest.slot_rows() {
+            self.drop_pending(slot);
+        }
+    }
+
     /// Stores the rows of one layer as the cache's type keeps them.
     pub fn append(&mut self, cache: usize, forest: &Forest, keys: &[f32], values: &[f32]) {
         let CacheSpec::Attention { num_kv_heads, key_dim, value_dim, .. } = self.specs[cache];
