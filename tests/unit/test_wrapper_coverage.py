@@ -1,0 +1,83 @@
+"""Every export of the compiled half is wrapped by the package, typed in the stub, and cannot be changed from outside."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import draftgauge
+from draftgauge import _core
+
+PACKAGE = Path(draftgauge.__file__).parent
+EXPORTS = sorted(name for name in vars(_core) if not name.startswith("_"))
+CLASSES = [name for name in EXPORTS if inspect.isclass(getattr(_core, name))]
+
+
+def wrapped() -> set[str]:
+    """Names that the package reaches through its door, and types of what it hands on."""
+    names: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "core":
+                names.add(node.attr)
+    return names
+
+
+def stubbed() -> dict[str, ast.stmt]:
+    """Names of the stub."""
+    tree = ast.parse((PACKAGE / "_core.pyi").read_text(encoding="utf-8"))
+    return {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+
+
+def test_the_door_is_the_only_import_of_the_compiled_half() -> None:
+    importers = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+            if "_core" in names or any(name.endswith("._core") for name in names):
+                importers.add(path.name)
+    assert importers == {"_door.py"}
+
+
+def test_the_reference_imports_nothing_compiled() -> None:
+    for path in (PACKAGE / "reference").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("draftgauge"):
+                assert (node.module or "").startswith(("draftgauge.reference", "draftgauge.types")), path
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_each_export_is_typed(name: str) -> None:
+    assert name in stubbed()
+
+
+# Handed out by functions and methods that are wrapped: nobody constructs them by name.
+HANDED_OUT = {"Run"}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_each_export_is_wrapped(name: str) -> None:
+    assert name in wrapped() | HANDED_OUT
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_class_is_frozen(name: str) -> None:
+    cls = getattr(_core, name)
+    assert cls.__module__ == "draftgauge._core"
+    with pytest.raises(TypeError):
+        cls.anything = 1
+    with pytest.raises(TypeError):
+        type("Sub", (cls,), {})
+
+
+@pytest.mark.parametrize("name", sorted(draftgauge.__all__))
+def test_each_public_name_is_documented(name: str) -> None:
+    value = getattr(draftgauge, name)
+    assert inspect.getdoc(value)
+    if inspect.isclass(value) and not issubclass(value, Exception):
+        for member, function in vars(value).items():
+            if not member.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):
+                assert inspect.getdoc(function), f"{name}.{member}"
