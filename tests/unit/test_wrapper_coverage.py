@@ -1,4 +1,4 @@
-"""Every export of the compiled half is wrapped by the package, typed in the stub, and cannot be changed from outside."""
+"""Every export of the compiled half is wrapped, typed in the stub, and cannot be changed from outside."""
 
 from __future__ import annotations
 

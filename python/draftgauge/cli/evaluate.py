@@ -78,7 +78,9 @@ def command(
     base = None
     if compare:
         base_numerics = numerics if against is not None else "reference"
-        base = load_target(against or model, numerics=base_numerics, **shared)
+        # The reference is the cpu's: Candle's devices have products of their own.
+        base_device = device if against is not None else "cpu"
+        base = load_target(against or model, numerics=base_numerics, **{**shared, "device": base_device})
     tokens = target.tokenizer.encode(content, add_special=True, parse_special=False)
     bos = target.tokenizer.bos if target.tokenizer.add_bos else None
     first, second = (target, None) if base is None else (base, target)
