@@ -145,3 +145,22 @@ def test_import_is_quick(empty_environment: Path) -> None:
 def test_import_leaves_what_only_the_command_line_needs(empty_environment: Path) -> None:
     program = "import sys, draftgauge; print([name for name in ('typer', 'rich', 'numpy') if name in sys.modules])"
     assert run([empty_environment, "-c", program]).stdout.strip() == "[]"
+
+
+def test_h04_a_cpu_without_avx2_runs_the_scalar_kernels(empty_environment: Path) -> None:
+    """Under an emulated Nehalem, where any stray AVX instruction is illegal."""
+    emulator = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
+    if emulator is None:
+        pytest.skip("no qemu-user here")
+    program = (
+        "import numpy as np, draftgauge as dg\n"
+        "x = np.linspace(-1, 1, 512, dtype=np.float32).reshape(2, 256)\n"
+        "back = dg.quant.dequantize(dg.quant.quantize(x, 'Q4_K'), 'Q4_K', x.shape)\n"
+        "assert abs(back - x).max() < 0.1\n"
+        "print(dg.build_info()['kernels'])"
+    )
+    interpreter = empty_environment.resolve()
+    packages = next((empty_environment.parents[1] / "lib").glob("python*/site-packages"))
+    outcome = run([emulator, "-cpu", "Nehalem", interpreter, "-c", program], PYTHONPATH=str(packages))
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.strip() == "['scalar']"
