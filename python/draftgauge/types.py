@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Chunk", "DraftStats", "FinishReason", "Generation", "Message", "Timings"]
+__all__ = ["Chunk", "DraftStats", "FinishReason", "Generation", "Message", "Outcome", "Timings"]
 
 FinishReason = Literal["stop", "length", "interrupted"]
 
@@ -157,3 +157,22 @@ class Chunk:
     tokens: list[int]
     num_accepted: int
     accepted_text: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a verification decided.
+
+    Attributes
+    ----------
+    path : list of int
+        Accepted nodes in order of depth, the anchor excluded.
+    accepted : int
+        Number of accepted drafts: the length of `path`.
+    bonus : int
+        The target's own token after the last accepted draft.
+    """
+
+    path: list[int]
+    accepted: int
+    bonus: int

@@ -11,6 +11,7 @@ mod quant;
 mod signals;
 mod target;
 mod text;
+mod verify;
 
 use pyo3::prelude::*;
 
@@ -24,5 +25,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     quant::register(m)?;
     target::register(m)?;
     text::register(m)?;
+    verify::register(m)?;
     Ok(())
 }
