@@ -5,8 +5,8 @@ Usage: ``python make_llama.py OUT_DIR`` with torch, transformers and gguf instal
 For each model two files are written. ``NAME.gguf`` is the model under llama.cpp's conventions: query and key rows are
 permuted for rotation of adjacent pairs, matrices are F16 or F32 (exactly the values that torch computes with).
 ``NAME.expected.gguf`` holds ``tokens`` (I32) and, for each length n, the last rows (at most 8) of a run over the
-first n tokens: ``logits.n`` [rows, vocab] and ``features.n`` [points, rows, hidden], where the points are the embeddings, the
-residual stream after each layer, and the final norm.
+first n tokens: ``logits.n`` [rows, vocab] and ``features.n`` [points, rows, hidden], where the points are the
+embeddings, the residual stream after each layer, and the final norm.
 """
 
 import math

@@ -1,10 +1,11 @@
 """Makes tiny GGUF vocabularies, one a tokenizer model, and llama.cpp's ids for a text under each pre-tokenizer.
 
-    python tests/golden/make_vocabularies.py LLAMA_TOKENIZE OUT_DIR
+    python tests/golden/make_vocabularies.py LLAMA_TOKENIZE OUT_DIR [NAME ...]
 
 Needs gguf (0.19 made the files here) and tokenizers. `byte_level.gguf` serves every pre-tokenizer of the model gpt2,
 `plain.gguf` is of the model gemma4, `scored.gguf` of the model llama with a space put before the text. NAME.json holds
-`{"vocabulary", "pre", "cases": [{"text", "ids"}]}`; the texts are those of make_tokenizer.py.
+`{"vocabulary", "pre", "cases": [{"text", "ids"}]}`; the texts are those of make_tokenizer.py. Names choose which
+golden files are made again; all by default.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def corpus() -> list[str]:
 
 def write(path: Path, model: str, tokens: list[str], types: list[int], **more: object) -> None:
     """Writes a GGUF file of metadata alone, with the keys that llama.cpp asks for in a vocabulary."""
-    writer = gguf.GGUFWriter(str(path), "gemma4" if model == "gemma4" else "llama")
+    writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_tokenizer_model(model)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
@@ -59,7 +60,11 @@ def write(path: Path, model: str, tokens: list[str], types: list[int], **more: o
 def learn(tokenizer: Tokenizer, size: int, alphabet: list[str]) -> tuple[list[str], list[str]]:
     """Trains merges and gives tokens by id, and merges as a file spells them."""
     trainer = trainers.BpeTrainer(
-        vocab_size=size, initial_alphabet=alphabet, special_tokens=list(TYPES), show_progress=False
+        vocab_size=size,
+        initial_alphabet=alphabet,
+        limit_alphabet=max(256, len(alphabet)),
+        special_tokens=list(TYPES),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(corpus(), trainer)
     model = json.loads(tokenizer.to_str())["model"]
@@ -93,12 +98,6 @@ def plain() -> tuple[list[str], list[int], list[str]]:
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n+"), "isolated")
     trainer_alphabet = [chr(code) for code in range(33, 127)] + ["\u2581", "\n"]
     tokens, merges = learn(tokenizer, 900, trainer_alphabet)
-    # Only what bytes cannot spell as briefly: rare characters go back to bytes.
-    kept = set(tokens[:760])
-    tokens = [token for token in tokens if token in kept]
-    merges = [
-        merge for merge in merges if merge.replace(" ", "") in kept and all(part in kept for part in merge.split(" "))
-    ]
     types = [TYPES.get(token, NORMAL) for token in tokens]
     return tokens + [f"<0x{byte:02X}>" for byte in range(256)], types + [BYTE] * 256, merges
 
@@ -111,7 +110,7 @@ def scored() -> tuple[list[str], list[int], list[float]]:
 
 def main() -> None:
     """Writes the vocabularies and their golden files."""
-    tool, out = sys.argv[1], Path(sys.argv[2])
+    tool, out, wanted = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     tokens, types, merges = byte_level()
     write(out / "byte_level.gguf", "gpt2", tokens, types, merges=merges, pre="gpt-2")
     plain_tokens, plain_types, plain_merges = plain()
@@ -122,6 +121,9 @@ def main() -> None:
     texts = hard_strings()
     with tempfile.TemporaryDirectory() as folder:
         for vocabulary, pre in jobs:
+            name = pre if vocabulary == "byte_level" else vocabulary
+            if wanted and name not in wanted:
+                continue
             path = out / f"{vocabulary}.gguf"
             if vocabulary == "byte_level":
                 path = Path(folder) / f"{pre}.gguf"
@@ -134,7 +136,7 @@ def main() -> None:
             )
             head = f'{{"made_by":"llama-tokenize b11434","vocabulary":"{vocabulary}","pre":"{pre}"'
             body = f'{head},"cases":[\n{lines}\n]}}\n'
-            (out / f"{pre if vocabulary == 'byte_level' else vocabulary}.json").write_text(body, encoding="ascii")
+            (out / f"{name}.json").write_text(body, encoding="ascii")
             print(f"{vocabulary} {pre}: {len(body)} bytes", file=sys.stderr)
 
 

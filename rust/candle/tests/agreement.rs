@@ -63,6 +63,12 @@ fn off(got: &[f32], want: &[f32]) -> f32 {
 }
 
 #[test]
+fn tiny_llama_models_agree_with_transformers() {
+    let (logits, features) = common::golden::worst(candle);
+    assert!(logits <= 2e-4 && features <= 2e-4, "logits {logits:e}, features {features:e}");
+}
+
+#[test]
 fn float_weights_agree_with_the_plain_reading() {
     for shape in float_shapes() {
         let model = Model::new(shape);

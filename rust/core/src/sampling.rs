@@ -319,8 +319,8 @@ impl Sampler {
                 rest.select_nth_unstable(take - 1);
             }
             rest[..take].sort_unstable();
-            for offset in 0..take {
-                sum += self.weights[id_of(rest[offset]) as usize];
+            for (offset, &key) in rest[..take].iter().enumerate() {
+                sum += self.weights[id_of(key) as usize];
                 if sum >= enough {
                     self.keys.truncate(sorted + offset + 1);
                     return;

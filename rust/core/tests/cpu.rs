@@ -266,6 +266,46 @@ fn a_weight_that_is_not_finite_is_an_error_naming_layer_and_row() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("not finite") && error.contains("layer 2, row 0"), "{error}");
+    assert!(state.commit(0, &[0]).is_err(), "rows of a failed run are not pending");
+    assert_eq!(state.len(0), 0);
+}
+
+#[test]
+fn d07_fast_numerics_stay_near_the_reference_and_say_which_they_are() {
+    let shape = Shape::plain();
+    let model = Model::new(shape);
+    let tokens = text(&shape, 120, 21);
+    let all = |numerics| {
+        let engine = model.load(cpu(2, Isa::best(), numerics, false));
+        let name = if numerics == Numerics::Fast { "fast" } else { "reference" };
+        assert!(engine.kernels().ends_with(name), "{}", engine.kernels());
+        logits(&engine, CacheType::F16, &tokens, &[120])
+    };
+    let (fast, reference) = (all(Numerics::Fast), all(Numerics::Reference));
+    assert_ne!(bits(&fast), bits(&reference), "integer products round activations");
+    let argmax = |row: &[f32]| row.iter().enumerate().fold(0, |best, (i, &x)| if x > row[best] { i } else { best });
+    let rows = || fast.chunks_exact(shape.vocab).zip(reference.chunks_exact(shape.vocab));
+    // Where they choose differently, the reference's two best are closer than the two numerics are.
+    let mut agree = 0;
+    for (fast, reference) in rows() {
+        let (a, b) = (argmax(fast), argmax(reference));
+        let error = fast.iter().zip(reference).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(reference[b] - reference[a] <= 2.0 * error);
+        agree += usize::from(a == b);
+    }
+    assert!(agree >= 108, "{agree} of 120 rows choose the same token");
+}
+
+#[test]
+fn g07_a_tied_embedding_is_held_once_beside_the_file() {
+    let model = Model::new(Shape::plain());
+    let index = model.program.weights.iter().position(|w| w.name == "embedding").unwrap();
+    let (spec, source) = (&model.program.weights[index], &model.sources[index]);
+    use draftgauge_core::backend::Backend;
+    let packed = fast(1).weight_bytes(spec, source.ty);
+    let file = source.data.len() as u64;
+    assert!(packed >= file && packed < file + file / 4, "{packed} bytes beside {file}");
+    assert_eq!(cpu(1, Isa::best(), Numerics::Fast, true).weight_bytes(spec, source.ty), 0, "unpacked");
 }
 
 /// One change of a sequence.

@@ -63,7 +63,7 @@ impl Matrix {
 
     fn part() -> Self {
         let samplings = vec![sampling(0.0), truncated(1.0), penalised(0.3)];
-        Self { prompts: vec![0, 2], samplings, draft_lens: vec![6], tokens: 40, long_context: 0 }
+        Self { prompts: vec![0, 2], samplings, draft_lens: vec![6], tokens: 28, long_context: 0 }
     }
 }
 

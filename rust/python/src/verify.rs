@@ -157,16 +157,12 @@ fn verify_log_weights<'py>(
     Ok(sampler.log_weights(&logits, History { committed: &history, path: &[] })?.into_pyarray(py))
 }
 
+/// Bits and Gumbel noise.
+type NoiseRows<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f64>>);
+
 /// Bits and Gumbel noise of tokens `0 .. count` at a position.
 #[pyfunction]
-#[expect(clippy::type_complexity, reason = "two arrays")]
-fn noise_rows<'py>(
-    py: Python<'py>,
-    seed: u64,
-    stream: u64,
-    position: u32,
-    count: usize,
-) -> (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f64>>) {
+fn noise_rows<'py>(py: Python<'py>, seed: u64, stream: u64, position: u32, count: usize) -> NoiseRows<'py> {
     let mut bits = vec![0; count];
     Noise::new(seed, stream).fill_bits(position, &mut bits);
     let gumbel: Vec<f64> = bits.iter().map(|&bits| noise::gumbel(bits)).collect();

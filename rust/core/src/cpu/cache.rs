@@ -140,6 +140,8 @@ impl<'a> Layer<'a> {
 pub struct Slot {
     planes: Vec<(Plane, Plane)>,
     capacity: usize,
+    /// Most positions that it may come to hold.
+    ctx: usize,
     committed: usize,
     /// Parent of each pending row, among the pending rows; -1 for the last committed position.
     pending: Vec<i32>,
@@ -149,7 +151,7 @@ impl Slot {
     /// An empty sequence, which holds no memory yet.
     pub fn new(specs: &[CacheSpec], options: StateOptions) -> Self {
         let planes = specs.iter().map(|_| (Plane::new(options.key), Plane::new(options.value))).collect();
-        Self { planes, capacity: 0, committed: 0, pending: Vec::new() }
+        Self { planes, capacity: 0, ctx: options.ctx, committed: 0, pending: Vec::new() }
     }
 
     /// Number of committed positions.
@@ -163,7 +165,8 @@ impl Slot {
         self.pending.extend(parents);
         let needed = self.committed + self.pending.len();
         if needed > self.capacity {
-            let capacity = needed.max(2 * self.capacity).max(FIRST_CAPACITY);
+            // Only a tree, whose rows share positions, may need more rows than the context has positions.
+            let capacity = needed.max((2 * self.capacity).max(FIRST_CAPACITY).min(self.ctx));
             for ((keys, values), spec) in self.planes.iter_mut().zip(specs) {
                 let CacheSpec::Attention { num_kv_heads, key_dim, value_dim, .. } = *spec;
                 keys.grow(num_kv_heads, key_dim, self.capacity, capacity);
@@ -171,6 +174,11 @@ impl Slot {
             }
             self.capacity = capacity;
         }
+    }
+
+    /// Drops what is pending: rows of a run that failed.
+    pub fn abandon(&mut self) {
+        self.pending.clear();
     }
 
     /// Shares the planes out for a step.
@@ -271,6 +279,24 @@ impl Paths {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn storage_doubles_up_to_the_context() {
+        let specs = [CacheSpec::Attention { num_kv_heads: 2, key_dim: 4, value_dim: 4, window: None }];
+        let options = StateOptions { ctx: 700, slots: 1, key: CacheType::F16, value: CacheType::F16 };
+        let mut slot = Slot::new(&specs, options);
+        assert_eq!(slot.capacity, 0, "nothing is held before the first row");
+        for (rows, capacity) in [(1, 256), (255, 256), (1, 512), (255, 512), (1, 700), (187, 700)] {
+            slot.begin(&specs, (0..rows).map(|row| row - 1));
+            assert_eq!(slot.capacity, capacity);
+            slot.commit(&specs, &(0..rows as usize).collect::<Vec<_>>()).unwrap();
+        }
+        assert_eq!(slot.len(), 700);
+        slot.truncate(690).unwrap();
+        // Twenty siblings at one position.
+        slot.begin(&specs, (0..20).map(|_| -1));
+        assert_eq!(slot.capacity, 710);
+    }
 
     proptest! {
         #[test]

@@ -389,6 +389,61 @@ mod tests {
         }
     }
 
+    /// A stage whose last piece waits for all others: it ends only where a thread that is held up holds nobody else up.
+    struct HeldUp {
+        done: Vec<AtomicUsize>,
+    }
+
+    impl Region for HeldUp {
+        fn stages(&self) -> usize {
+            self.done.len()
+        }
+        fn pieces(&self, _: usize) -> usize {
+            9
+        }
+        fn piece(&self, stage: usize, piece: usize, _: usize) {
+            if piece == 0 {
+                while self.done[stage].load(Ordering::Acquire) < 8 {
+                    std::thread::yield_now();
+                }
+            }
+            self.done[stage].fetch_add(1, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_held_up_delays_by_its_own_piece() {
+        for threads in [2, 3, 8] {
+            let pool = Pool::new(threads).unwrap();
+            for _ in 0..50 {
+                let region = HeldUp { done: (0..10).map(|_| AtomicUsize::new(0)).collect() };
+                pool.run(&region).unwrap();
+                assert!(region.done.iter().all(|done| done.load(Ordering::Relaxed) == 9));
+            }
+        }
+    }
+
+    #[test]
+    fn beside_foreign_busy_threads_regions_end() {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 * default_threads() {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let pool = Pool::new(default_threads()).unwrap();
+            for _ in 0..200 {
+                let region = Sums::new(&[4, 1, 6, 3, 4]);
+                pool.run(&region).unwrap();
+                region.check();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+
     #[test]
     fn two_sessions_take_turns() {
         let pool = Pool::new(2).unwrap();

@@ -127,7 +127,11 @@ impl State {
         }
         for start in (0..rows.len()).step_by(CHUNK) {
             let end = rows.len().min(start + CHUNK);
-            self.run_chunk(plan, forest, &rows[start..end], start, &used, request, outputs)?;
+            if let Err(error) = self.run_chunk(plan, forest, &rows[start..end], start, &used, request, outputs) {
+                // Rows that were not computed to the end must not be committed.
+                used.iter().for_each(|&slot| self.slots[slot].abandon());
+                return Err(error);
+            }
         }
         Ok(())
     }

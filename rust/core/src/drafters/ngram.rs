@@ -330,18 +330,25 @@ mod tests {
         }
     }
 
-    /// A draft at the end of a very long text must not search it.
+    /// A draft at the end of a very long text must not search it: a hundred times the text takes about the same time.
     #[test]
     fn a_long_context_costs_no_rescan() {
-        let mut tokens: Vec<u32> = (0..100_000_u32).map(|i| i.wrapping_mul(2_654_435_761) >> 20).collect();
-        let mut state = Ngram::new(NgramConfig::default()).unwrap().open().unwrap();
-        state.propose(&Anchor { tokens: &tokens }, &BUDGET).unwrap();
-        let start = std::time::Instant::now();
-        for step in 0..1000 {
-            tokens.push(step % 7);
+        let fastest = |len: u32| {
+            let mut tokens: Vec<u32> = (0..len).map(|i| i.wrapping_mul(2_654_435_761) >> 20).collect();
+            let mut state = Ngram::new(NgramConfig::default()).unwrap().open().unwrap();
             state.propose(&Anchor { tokens: &tokens }, &BUDGET).unwrap();
-        }
-        // A rescan would read 1e8 tokens four times over; the index reads a few thousand.
-        assert!(start.elapsed().as_millis() < 150, "{:?}", start.elapsed());
+            let round = |round: u32| {
+                let start = std::time::Instant::now();
+                for step in 0..300 {
+                    tokens.push((round + step) % 7);
+                    state.propose(&Anchor { tokens: &tokens }, &BUDGET).unwrap();
+                }
+                start.elapsed()
+            };
+            // The fastest of several rounds, because other work on the machine only ever slows one down.
+            (0..7).map(round).min().unwrap()
+        };
+        let (short, long) = (fastest(2_000), fastest(200_000));
+        assert!(long < 10 * short + std::time::Duration::from_millis(5), "{short:?} {long:?}");
     }
 }

@@ -10,10 +10,14 @@
 use super::activation::{GROUP, LINE, at};
 use super::call::Call;
 use super::format::{TileFormat, head, level_pair, pack_tile, scale_and_min, tile_parts};
-use super::lanes::Lanes;
+use super::lanes::{Lanes, prefetch};
 
 /// Bytes of activations that a pass over the weights should keep near: more rows than that come in several passes.
 const NEAR: usize = 192 << 10;
+
+/// How far before the levels of a block the processor is asked for them. Tiles follow each other, so the scales and the first levels
+/// of the next one are asked for as well, which a processor by itself would notice late: its streams end with each tile.
+const AHEAD: usize = 1536;
 
 /// Computes the tiles of a call.
 ///
@@ -103,6 +107,9 @@ unsafe fn tile_rows<V: Lanes, F: TileFormat, const M: usize>(
         for _ in 0..supers {
             let head = head::<V, F>(v, scales);
             for within in 0..F::BLOCKS {
+                for line in 0..F::LEVEL_BYTES * V::N / 64 {
+                    prefetch(levels.wrapping_add(AHEAD + line * 64));
+                }
                 for sub in 0..32 / F::SUB {
                     let (scale, min) = scale_and_min::<V, F>(v, head, scales, within, sub);
                     let dots = if F::BITS == 8 {

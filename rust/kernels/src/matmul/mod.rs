@@ -362,3 +362,6 @@ dispatch! {
     /// As for [`float::drive_dequantized`].
     fn multiply_dequantized(call: &Call<'_>, dequantize: DequantizeFn, row_bytes: usize, scratch: &mut [f32]) = float::drive_dequantized;
 }
+
+#[cfg(test)]
+mod tests;

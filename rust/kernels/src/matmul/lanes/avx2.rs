@@ -74,7 +74,9 @@ macro_rules! common {
         #[inline(always)]
         unsafe fn sub_shifted(self, a: __m256i, total: *const u8, shift: u32) -> __m256i {
             // SAFETY: the token is the proof of AVX2, and the caller's address has 4 bytes.
-            unsafe { _mm256_sub_epi32(a, _mm256_set1_epi32(word(total) << shift)) }
+            unsafe {
+                _mm256_sub_epi32(a, _mm256_sll_epi32(_mm256_set1_epi32(word(total)), _mm_cvtsi32_si128(shift as i32)))
+            }
         }
 
         #[inline(always)]
@@ -216,7 +218,7 @@ impl Lanes for Avx2Vnni {
     #[inline(always)]
     unsafe fn dot_offset(self, _pairs: *const u8, total: *const u8, shift: u32) -> __m256i {
         // SAFETY: the token is the proof of AVX2, and the caller's address has 4 bytes.
-        unsafe { _mm256_set1_epi32(word(total) << shift) }
+        unsafe { _mm256_sll_epi32(_mm256_set1_epi32(word(total)), _mm_cvtsi32_si128(shift as i32)) }
     }
 
     #[inline(always)]

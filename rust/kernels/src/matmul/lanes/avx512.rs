@@ -66,7 +66,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn dot_offset(self, _pairs: *const u8, total: *const u8, shift: u32) -> __m512i {
         // SAFETY: the token is the proof of AVX-512, and the caller's address has 4 bytes.
-        unsafe { _mm512_set1_epi32(word(total) << shift) }
+        unsafe { _mm512_sll_epi32(_mm512_set1_epi32(word(total)), _mm_cvtsi32_si128(shift as i32)) }
     }
 
     #[inline(always)]
@@ -89,7 +89,9 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn sub_shifted(self, a: __m512i, total: *const u8, shift: u32) -> __m512i {
         // SAFETY: the token is the proof of AVX-512, and the caller's address has 4 bytes.
-        unsafe { _mm512_sub_epi32(a, _mm512_set1_epi32(word(total) << shift)) }
+        unsafe {
+            _mm512_sub_epi32(a, _mm512_sll_epi32(_mm512_set1_epi32(word(total)), _mm_cvtsi32_si128(shift as i32)))
+        }
     }
 
     #[inline(always)]

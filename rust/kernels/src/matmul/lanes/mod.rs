@@ -12,6 +12,19 @@ pub(super) use avx2::{Avx2, Avx2Vnni};
 pub(super) use avx512::Avx512;
 pub(super) use portable::Portable;
 
+/// Asks for the cache line at an address, which may lie outside anything.
+#[inline(always)]
+pub(super) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86-64, and a prefetch reads nothing that the program could see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// A vector unit with `N` lanes of 32 bits. A value of it is the proof that the machine has it.
 ///
 /// Methods that take an address are unsafe for that reason alone; no address needs an alignment.
