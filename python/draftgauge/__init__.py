@@ -11,7 +11,7 @@ The usual way in::
 
 from __future__ import annotations
 
-from draftgauge import gguf, quant, trace
+from draftgauge import gguf, quant, trace, verify
 from draftgauge.decode import Run, Session, generate, stream
 from draftgauge.drafters import Drafter
 from draftgauge.errors import (
@@ -52,4 +52,5 @@ __all__ = [
     "quant",
     "stream",
     "trace",
+    "verify",
 ]

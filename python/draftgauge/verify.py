@@ -15,17 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from draftgauge._door import core
 from draftgauge.types import Outcome
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from draftgauge._core import DraftTree
-else:
-    DraftTree = core.DraftTree
+DraftTree = core.DraftTree
 
 __all__ = ["DraftTree", "Outcome", "accept_greedy", "chain", "choose"]
 
@@ -129,6 +125,8 @@ def choose(
     >>> verify.choose([[0.0, 2.0, 2.0], [5.0, 0.0, 0.0]], seed=0, stream=0, positions=[1, 2])
     [1, 0]
     """
+    import numpy as np
+
     rows = np.ascontiguousarray(logits, dtype=np.float32)
     if rows.ndim != 2:
         raise ValueError(f"logits: expected an array [rows, vocab], found {rows.ndim} dimensions")

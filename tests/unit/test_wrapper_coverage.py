@@ -37,7 +37,9 @@ def test_the_door_is_the_only_import_of_the_compiled_half() -> None:
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
-            if "_core" in names or any(name.endswith("._core") for name in names):
+            if isinstance(node, ast.ImportFrom):
+                names.append(node.module or "")
+            if any(name == "_core" or name.endswith("._core") for name in names):
                 importers.add(path.name)
     assert importers == {"_door.py"}
 
