@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["dequantize", "quantize", "types"]
+__all__ = ["block", "dequantize", "quantizable", "quantize", "types", "validate"]
 
 
 def types() -> list[str]:
@@ -36,6 +36,60 @@ def types() -> list[str]:
     True
     """
     return core.quant_types()
+
+
+def quantizable() -> list[str]:
+    """Names of the types that can be quantized to, in order of their ggml ids.
+
+    Examples
+    --------
+    >>> from draftgauge import quant
+    >>> "Q4_K" in quant.quantizable()
+    True
+    """
+    return core.quant_quantizable()
+
+
+def block(type: str) -> tuple[int, int]:
+    """Values in a block of a type, and bytes of a block.
+
+    Raises
+    ------
+    QuantError
+        When the type is unknown.
+
+    Examples
+    --------
+    >>> from draftgauge import quant
+    >>> quant.block("Q4_K")
+    (256, 144)
+    """
+    return core.quant_block(type)
+
+
+def validate(data: npt.NDArray[Any], type: str) -> tuple[int, str, float] | None:
+    """Look for a scale that is not finite.
+
+    Parameters
+    ----------
+    data : ndarray
+        Whole blocks, as they lie in the file.
+    type : str
+        ggml's name of the type.
+
+    Returns
+    -------
+    tuple of int, str, float, or None
+        Index of the first bad block or value, the field's name and its value; ``None`` when there is none.
+
+    Raises
+    ------
+    QuantError
+        When the type is unknown, or `data` is no whole number of blocks.
+    """
+    import numpy as np
+
+    return core.quant_validate(np.ascontiguousarray(data).reshape(-1).view(np.uint8), type)
 
 
 def dequantize(data: npt.NDArray[Any], type: str, shape: int | Sequence[int]) -> npt.NDArray[np.float32]:

@@ -56,23 +56,25 @@ def test_each_export_is_typed(name: str) -> None:
     assert name in stubbed()
 
 
-# Handed out by functions and methods that are wrapped: nobody constructs them by name.
+# Handed out by a method that is wrapped: nobody constructs it by name.
 HANDED_OUT = {"Run"}
+# The engine's own noise and log weights, for the tests that compare the NumPy twins with them to the last bit.
+FOR_TWINS = {"noise_rows", "verify_log_weights"}
 
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_each_export_is_wrapped(name: str) -> None:
-    assert name in wrapped() | HANDED_OUT
+    assert name in wrapped() | HANDED_OUT | FOR_TWINS
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_class_is_frozen(name: str) -> None:
+    """No subclass can change what a class does, and instances take no attributes."""
     cls = getattr(_core, name)
     assert cls.__module__ == "draftgauge._core"
     with pytest.raises(TypeError):
-        cls.anything = 1
-    with pytest.raises(TypeError):
         type("Sub", (cls,), {})
+    assert "__dict__" not in vars(cls)
 
 
 @pytest.mark.parametrize("name", sorted(draftgauge.__all__))
