@@ -182,7 +182,7 @@ def test_values_that_generate_refuses_before_loading(cli, options: list[str], pa
         (["--logit-bias", "49152+1"], "logit_bias: expected a token id below 49152"),
         (["-r", ""], "a stop string is empty"),
         (["-c", "999999"], "ctx_size: expected 1 to 8192"),
-        (["--override-kv", "llama.block_count=int:900"], "tensor"),
+        (["--override-kv", "llama.block_count=int:900"], "llama.block_count: expected at most 512, found 900"),
         (["--chat-template", "no/such/template"], "no such file"),
         (["--raw", "-sys", "Be brief."], "a system message needs a chat template"),
     ],
