@@ -263,6 +263,8 @@ def test_ctrl_c_prints_what_there_is(model: Path) -> None:
         [sys.executable, "-m", "draftgauge", "generate", "-m", model, "--raw", "-p", PROMPT, "-n", "5000",
          "--ignore-eos", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # A shell that runs the tests in the background ignores the signal, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     time.sleep(6)
     process.send_signal(signal.SIGINT)

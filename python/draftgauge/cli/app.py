@@ -72,6 +72,11 @@ def _dispatch(arguments: list[str]) -> int:
         return exit_.exit_code
     except typer.Abort:
         return INTERRUPTED
+    except SystemExit as exit_:
+        # Typer makes exit code 1 of a closed pipe, which is ours to answer.
+        if isinstance(exit_.__context__, BrokenPipeError):
+            raise exit_.__context__ from None
+        raise
     return outcome if isinstance(outcome, int) else DONE
 
 
