@@ -32,8 +32,7 @@ pub struct State {
     buffers: Vec<Vec<f32>>, // [buffers][rows * width]
     q8: AlignedBytes,
     f32: AlignedBytes,
-    /// Activations of the head: they must not meet those of the last layer.
-    logits: Vec<f32>, // [rows, vocab]
+    logits: Vec<f32>,       // [rows, vocab]
     largest: Vec<Largest>,  // [pieces, rows]
     scratch: Vec<Vec<f32>>, // [threads][values]
     ropes: Vec<f32>,        // [rows][ropes][dims]
@@ -174,7 +173,6 @@ impl State {
         if self.logits.len() < wanted.len() * program.vocab_size {
             self.logits.resize(wanted.len() * program.vocab_size, 0.0);
         }
-        let threads = plan.pool.threads();
         self.pieces.clear();
         self.pieces.extend(plan.stages.iter().map(|stage| pieces_of(plan, stage, rows.len(), wanted.len(), request)));
         let head_pieces = *self.pieces.last().unwrap_or(&0);
@@ -192,7 +190,6 @@ impl State {
             plan,
             rows,
             pieces: &self.pieces,
-            threads,
             layers: layers.into_iter().map(|layers| layers.expect("every slot of the forest exists")).collect(),
             paths: &self.paths,
             buffers: self.buffers.iter_mut().map(|buffer| Shared::new(buffer)).collect(),
@@ -316,7 +313,6 @@ struct Step<'a> {
     plan: &'a Plan,
     rows: &'a [Row],
     pieces: &'a [usize],
-    threads: usize,
     layers: Vec<Vec<Layer<'a>>>, // [slots of the forest][caches]
     paths: &'a [Paths],
     buffers: Vec<Shared<'a, f32>>,
@@ -345,7 +341,7 @@ impl Region for Step<'_> {
     }
 
     fn piece(&self, stage: usize, piece: usize, worker: usize) {
-        debug_assert!(worker < self.threads);
+        debug_assert!(worker < self.scratch.len());
         let pieces = self.pieces[stage];
         match &self.plan.stages[stage] {
             Stage::Embed { table, scale, out } => {
