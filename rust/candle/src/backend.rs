@@ -1,7 +1,7 @@
 //! The backend: one pass over a program's operations, each on whole tensors.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{Device, Tensor};
 use draftgauge_core::backend::{Backend, Forest, Head, Outputs, Request, StateOptions, Top2, WeightSource};
@@ -40,7 +40,7 @@ impl Candle {
 /// A program with its weights on a device.
 pub struct Plan {
     program: Program,
-    weights: Vec<Weight>,
+    weights: Vec<Arc<Weight>>,
 }
 
 impl Plan {
@@ -75,8 +75,12 @@ impl Backend for Candle {
         Weight::new(spec, source, &self.device)
     }
 
-    fn plan(&self, program: Program, weights: Vec<Weight>) -> Result<Plan> {
+    fn plan(&self, program: Program, weights: Vec<Arc<Weight>>) -> Result<Plan> {
         Ok(Plan { program, weights })
+    }
+
+    fn shared_weight(&self, plan: &Plan, id: WeightId) -> Arc<Weight> {
+        Arc::clone(&plan.weights[id.0 as usize])
     }
 
     fn notices(&self) -> Vec<String> {
@@ -102,11 +106,7 @@ impl Backend for Candle {
         outputs.logits.clear();
         outputs.top2.clear();
         outputs.taps.clear();
-        if let Some(row) = request.rows.iter().find(|&&row| row >= forest.len()) {
-            return Err(Error::argument(
-                Evidence::new("row lies outside the batch").expected(format!("less than {}", forest.len())).found(row),
-            ));
-        }
+        request.check(forest, &plan.program)?;
         state.begin(forest, plan.program.vocab_size)?;
         if forest.is_empty() {
             return Ok(());
@@ -187,7 +187,8 @@ impl<'a> Run<'a> {
 
     fn all(mut self, request: &Request<'_>, outputs: &mut Outputs) -> Result<()> {
         let plan = self.plan;
-        for op in &plan.program.ops {
+        let ops = if request.features.is_some() { &plan.program.inject } else { &plan.program.ops };
+        for op in ops {
             self.op(op, request).map_err(|stop| self.explain(op, stop))?;
         }
         self.finish(request, outputs)
@@ -197,6 +198,11 @@ impl<'a> Run<'a> {
         let plan = self.plan;
         let program = &plan.program;
         match op {
+            Op::Input { out } => {
+                let features = request.features.expect("only a run with features has this operation");
+                let x = Tensor::from_slice(features, (self.forest.len(), program.width(*out)), self.device)?;
+                self.set(*out, x);
+            }
             Op::Embed { table, scale, out } => {
                 let rows = plan.weight(*table).rows(self.forest.tokens())?;
                 let x = Tensor::from_vec(rows, (self.forest.len(), program.width(*out)), self.device)?;
@@ -231,7 +237,7 @@ impl<'a> Run<'a> {
                 let CacheSpec::Attention { window, .. } = program.caches[*cache];
                 let mut parts = Vec::new();
                 for (slot, rows) in self.forest.slot_rows() {
-                    let visible = self.state.visible(*cache, slot, window)?;
+                    let visible = self.state.visible(*cache, slot, self.forest, rows.clone(), window)?;
                     let query = self.get(*query).narrow(0, rows.start, rows.len())?;
                     parts.push(ops::attend(&query, &visible, *num_heads, *scale, *softcap, plan.vector(*sinks))?);
                 }
@@ -248,6 +254,19 @@ impl<'a> Run<'a> {
                 let inner = (gated * self.get(up.out))?;
                 self.linear(&inner, down)?;
                 self.set(up.out, inner);
+            }
+            Op::Split { input, first, second, head_dim } => {
+                let rows = self.forest.len();
+                let heads = program.width(*first) / head_dim;
+                let x = self.get(*input).reshape((rows, heads, 2, *head_dim))?;
+                for (part, out) in [first, second].into_iter().enumerate() {
+                    let half = x.narrow(2, part, 1)?.contiguous()?.reshape((rows, heads * head_dim))?;
+                    self.set(*out, half);
+                }
+            }
+            Op::Gate { buf, gate } => {
+                let x = (self.get(*buf) * ops::sigmoid(self.get(*gate))?)?;
+                self.set(*buf, x);
             }
             Op::AddScale { buf, add, scale } => {
                 let mut x = (self.get(*buf) * f64::from(*scale))?;
@@ -269,6 +288,11 @@ impl<'a> Run<'a> {
                     logits = logits.broadcast_add(bias)?;
                 }
                 self.logits = Some(ops::soft_capped((logits * f64::from(*scale))?, *softcap)?);
+            }
+            Op::Markov { table, weight, scale, ids } => {
+                if let Some(logits) = self.logits.take() {
+                    self.logits = Some(self.markov(logits, *table, *weight, *scale, ids.as_deref(), request)?);
+                }
             }
         }
         Ok(())
@@ -301,6 +325,37 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Biases each requested row by the choice at the one before it in its draft block.
+    fn markov(
+        &self,
+        logits: Tensor,
+        table: WeightId,
+        weight: WeightId,
+        scale: f32,
+        ids: Option<&[u32]>,
+        request: &Request<'_>,
+    ) -> std::result::Result<Tensor, Stop> {
+        let rank = self.plan.program.weight(table).shape[1];
+        let width = self.forest.draft_blocks().map_or(self.forest.len(), |blocks| blocks.width);
+        let mut rows = Vec::with_capacity(request.rows.len());
+        let mut before: Option<(usize, u32)> = None;
+        for (place, &row) in request.rows.iter().enumerate() {
+            let block = row / width;
+            let previous = match before {
+                Some((last, token)) if last == block => token,
+                _ => self.forest.tokens()[block * width],
+            };
+            let embedded = Tensor::from_vec(self.plan.weight(table).rows(&[previous])?, (1, rank), self.device)?;
+            let bias = (self.plan.weight(weight).product(&embedded)? * f64::from(scale))?;
+            let biased = (logits.narrow(0, place, 1)? + bias)?;
+            // The device's own argmax leaves the choice among equals open; the host's is the lowest row.
+            let choice = Top2::of(&biased.flatten_all()?.to_vec1::<f32>()?).token;
+            before = Some((block, ids.map_or(choice, |ids| ids[choice as usize])));
+            rows.push(biased);
+        }
+        Ok(Tensor::cat(&rows, 0)?)
+    }
+
     fn explain(&self, op: &Op, stop: Stop) -> Error {
         match stop {
             Stop::Ours(error) => error,
@@ -327,7 +382,7 @@ impl<'a> Run<'a> {
         }
         let Some(logits) = &self.logits else { return Ok(()) };
         let logits = host(logits)?;
-        for (&row, logits) in request.rows.iter().zip(logits.chunks_exact(self.plan.program.vocab_size)) {
+        for (&row, logits) in request.rows.iter().zip(logits.chunks_exact(self.plan.program.head_size)) {
             if let Some(id) = logits.iter().position(|logit| !logit.is_finite()) {
                 return Err(Error::model(
                     Evidence::new("logit is not finite").key(format!("row {row}, token {id}")).found(logits[id]),

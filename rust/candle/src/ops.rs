@@ -69,6 +69,11 @@ impl Rotation {
     }
 }
 
+/// `1 / (1 + exp(-x))`.
+pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
+    (x.neg()?.exp()? + 1.0)?.recip()
+}
+
 /// `cap * tanh(x / cap)` where set.
 pub fn soft_capped(x: Tensor, cap: Option<f32>) -> Result<Tensor> {
     match cap {

@@ -117,9 +117,7 @@ impl State {
     pub fn begin(&mut self, forest: &Forest, vocab_size: usize) -> Result<()> {
         forest.check(vocab_size, self.options, |slot| self.slots[slot].committed)?;
         for (slot, range) in forest.slot_rows() {
-            let base = range.start as i32;
-            let parents = forest.parents()[range].iter();
-            self.slots[slot].pending = parents.map(|&p| if p < 0 { -1 } else { p - base }).collect();
+            self.slots[slot].pending = forest.pending_parents(range).collect();
         }
         Ok(())
     }
@@ -139,14 +137,25 @@ impl State {
         cache.values.write(values, slot.committed)
     }
 
-    /// What the pending rows of a slot may see in one layer.
-    pub fn visible(&self, cache: usize, slot: usize, window: Option<usize>) -> candle_core::Result<Visible> {
+    /// What the pending rows of a slot, `rows` of the forest, may see in one layer.
+    pub fn visible(
+        &self,
+        cache: usize,
+        slot: usize,
+        forest: &Forest,
+        rows: Range<usize>,
+        window: Option<usize>,
+    ) -> candle_core::Result<Visible> {
         let slot = &self.slots[slot];
         let cache = &slot.caches[cache];
         let end = slot.committed + slot.pending.len();
         // No row looks further back than the first one does.
-        let start = window.map_or(0, |window| (slot.committed + 1).saturating_sub(window));
-        let mask = mask(slot.committed, &slot.pending, start, window);
+        let first = forest.positions()[rows.clone()].iter().min().map_or(0, |&position| position as usize);
+        let start = window.map_or(0, |window| (first + 1).saturating_sub(window));
+        let mask = match forest.draft_blocks() {
+            Some(_) => block_mask(slot.committed, forest, rows, start, window),
+            None => mask(slot.committed, &slot.pending, start, window),
+        };
         Ok(Visible {
             keys: cache.keys.read(start..end)?,
             values: cache.values.read(start..end)?,
@@ -239,6 +248,23 @@ fn mask(committed: usize, parents: &[i32], start: usize, window: Option<usize>) 
         // The last committed position lies `distance` before the row.
         let reach = window.saturating_sub(distance).min(committed - start);
         seen[committed - start - reach..committed - start].fill(0.0);
+    }
+    mask
+}
+
+/// The same for draft blocks: committed positions before the block, then rows of it.
+fn block_mask(committed: usize, forest: &Forest, rows: Range<usize>, start: usize, window: Option<usize>) -> Vec<f32> {
+    let width = committed - start + rows.len();
+    let position = |row: usize| forest.positions()[row] as usize;
+    let mut mask = vec![f32::NEG_INFINITY; rows.len() * width];
+    for (row, seen) in rows.clone().zip(mask.chunks_exact_mut(width)) {
+        let block = forest.block_rows(row).expect("the forest has draft blocks");
+        let hidden = window.map_or(0, |window| (position(row) + 1).saturating_sub(window));
+        let before = position(block.start);
+        seen[hidden.clamp(start, before) - start..before - start].fill(0.0);
+        for other in block.filter(|&other| position(other) >= hidden) {
+            seen[committed - start + other - rows.start] = 0.0;
+        }
     }
     mask
 }

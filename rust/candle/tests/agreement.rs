@@ -45,7 +45,9 @@ fn chunked(state: &mut dyn EngineState, tokens: &[u32], chunk: usize) -> Vec<f32
     for tokens in tokens.chunks(chunk) {
         let forest = Forest::chain(tokens, state.len(0), 0);
         let rows: Vec<usize> = (0..tokens.len()).collect();
-        state.run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[] }, &mut outputs).unwrap();
+        state
+            .run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[], features: None }, &mut outputs)
+            .unwrap();
         all.extend_from_slice(&outputs.logits);
         state.commit(0, &rows).unwrap();
     }
@@ -119,7 +121,7 @@ fn taps_agree_with_the_plain_reading() {
         let points = [TapPoint::Final, TapPoint::Layer(1), TapPoint::Embeddings, TapPoint::Layer(0)];
         let run = |engine: &Arc<dyn Engine>| {
             let mut outputs = Outputs::default();
-            let request = Request { rows: &[19, 3], head: Head::Top2, taps: &points };
+            let request = Request { rows: &[19, 3], head: Head::Top2, taps: &points, features: None };
             let mut state = engine.open(options(CacheType::F32, 1)).unwrap();
             state.run(&Forest::chain(&tokens, 0, 0), &request, &mut outputs).unwrap();
             outputs
@@ -149,7 +151,9 @@ fn e10_a_tree_node_equals_its_root_path_alone() {
         let rows: Vec<usize> = (0..tokens.len()).collect();
         let mut outputs = Outputs::default();
         let forest = Forest::tree(&tokens, &parents, 21, 0).unwrap();
-        state.run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[] }, &mut outputs).unwrap();
+        state
+            .run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[], features: None }, &mut outputs)
+            .unwrap();
         for node in rows {
             let mut path = vec![node];
             while parents[path[path.len() - 1]] >= 0 {
@@ -176,7 +180,9 @@ fn slots_of_one_batch_do_not_see_each_other() {
         let parents: Vec<i32> = (0..14).map(|row| row - 1).collect();
         forest.push(&second, &parents, 0, 0).unwrap();
         let rows: Vec<usize> = (0..forest.len()).collect();
-        state.run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[] }, &mut outputs).unwrap();
+        state
+            .run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[], features: None }, &mut outputs)
+            .unwrap();
         let mut want = logits(&engine, CacheType::F32, &first, 9);
         want.extend(logits(&engine, CacheType::F32, &second, 14));
         let off = off(&outputs.logits, &want);
@@ -260,7 +266,7 @@ fn wrong_calls_are_errors_and_leave_the_state_as_it_was() {
     chunked(&mut *state, &prompt, 5);
     let mut outputs = Outputs::default();
     let mut run = |state: &mut dyn EngineState, forest: &Forest, rows: &[usize]| {
-        state.run(forest, &Request { rows, head: Head::Logits, taps: &[] }, &mut outputs)
+        state.run(forest, &Request { rows, head: Head::Logits, taps: &[], features: None }, &mut outputs)
     };
     let vocab = shape.vocab as u32;
     assert!(matches!(run(&mut *state, &Forest::chain(&[vocab], 5, 0), &[]), Err(Error::Argument(_))));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Evidence, Result};
-use crate::program::{Program, TapPoint, WeightSpec};
+use crate::program::{Program, TapPoint, WeightId, WeightSpec, WeightUse};
 
 /// The rows of one call: prefill, chain, tree and many sequences at once are shapes of it.
 ///
@@ -15,6 +15,16 @@ pub struct Forest {
     parents: Vec<i32>,
     positions: Vec<u32>,
     slots: Vec<u32>,
+    draft: Option<DraftBlocks>,
+}
+
+/// The rows of a forest as draft blocks of equal width, each with a view of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DraftBlocks {
+    /// Rows of a block.
+    pub width: usize,
+    /// Whether a row sees the later rows of its block too.
+    pub bidirectional: bool,
 }
 
 impl Forest {
@@ -26,7 +36,32 @@ impl Forest {
             parents: (0..rows as i32).map(|row| row - 1).collect(),
             positions: (start as u32..(start + rows) as u32).collect(),
             slots: vec![slot as u32; rows],
+            draft: None,
         }
+    }
+
+    /// Draft blocks of one slot: block j takes `blocks.width` tokens from position `starts[j]` on, and sees the
+    /// committed positions before that one and its own rows. Such rows are never committed.
+    ///
+    /// # Errors
+    /// `Error::Tree` when the tokens do not fill the blocks.
+    pub fn blocks(tokens: &[u32], starts: &[usize], slot: usize, blocks: DraftBlocks) -> Result<Self> {
+        if blocks.width == 0 || tokens.len() != starts.len() * blocks.width {
+            return Err(Error::tree(
+                Evidence::new("draft blocks need their width of tokens")
+                    .expected(format!("{} blocks of {}", starts.len(), blocks.width))
+                    .found(format!("{} tokens", tokens.len())),
+            ));
+        }
+        let rows = tokens.len();
+        let place = |row: usize| row % blocks.width;
+        Ok(Self {
+            tokens: tokens.to_vec(),
+            parents: (0..rows).map(|row| if place(row) == 0 { -1 } else { row as i32 - 1 }).collect(),
+            positions: (0..rows).map(|row| (starts[row / blocks.width] + place(row)) as u32).collect(),
+            slots: vec![slot as u32; rows],
+            draft: Some(blocks),
+        })
     }
 
     /// A tree after the `start` committed positions of `slot`: node i of `parents` is row i, its root's parent is -1.
@@ -106,7 +141,17 @@ impl Forest {
                 ));
             }
             let (start, len) = (self.positions[rows.start] as usize, committed(slot));
-            if start != len {
+            if let Some(blocks) = self.draft {
+                let late = rows.clone().step_by(blocks.width).map(|row| self.positions[row] as usize);
+                if let Some(start) = late.into_iter().find(|&start| start > len) {
+                    return Err(Error::tree(
+                        Evidence::new("a draft block begins after the slot's committed positions")
+                            .key(format!("slot {slot}"))
+                            .expected(format!("at most position {len}"))
+                            .found(start),
+                    ));
+                }
+            } else if start != len {
                 return Err(Error::tree(
                     Evidence::new("rows do not follow the slot's committed positions")
                         .key(format!("slot {slot}"))
@@ -156,7 +201,33 @@ impl Forest {
     pub fn slots(&self) -> &[u32] {
         &self.slots
     }
+
+    /// How its rows form draft blocks, where they do.
+    pub fn draft_blocks(&self) -> Option<DraftBlocks> {
+        self.draft
+    }
+
+    /// Parents of the rows of a slot as its state keeps them for a commit: rows of draft blocks have none that fits.
+    pub fn pending_parents(&self, rows: std::ops::Range<usize>) -> impl Iterator<Item = i32> {
+        let base = rows.start as i32;
+        let committable = self.draft.is_none();
+        self.parents[rows].iter().map(move |&parent| match parent {
+            _ if !committable => NO_PARENT,
+            parent if parent < 0 => -1,
+            parent => parent - base,
+        })
+    }
+
+    /// The rows of the same slot that a row of draft blocks sees: its block, or the part up to the row itself.
+    pub fn block_rows(&self, row: usize) -> Option<std::ops::Range<usize>> {
+        let blocks = self.draft?;
+        let start = row - row % blocks.width;
+        Some(start..if blocks.bidirectional { start + blocks.width } else { row + 1 })
+    }
 }
+
+/// Stands for the parent of a pending row that no path can reach.
+const NO_PARENT: i32 = -2;
 
 /// What a run should give back.
 #[derive(Debug, Clone, Copy, Default)]
@@ -167,14 +238,25 @@ pub struct Request<'a> {
     pub head: Head,
     /// Points whose values are wanted for every row of the batch.
     pub taps: &'a [TapPoint],
+    /// Features that enter instead of tokens: the program's `inject` operations run. `[rows, input width]`
+    pub features: Option<&'a [f32]>,
 }
 
 impl Request<'_> {
     /// Refuses rows that the forest does not have.
     ///
     /// # Errors
-    /// `Error::Argument` naming the row.
-    pub fn check(&self, forest: &Forest) -> Result<()> {
+    /// `Error::Argument` naming the row, or the number of features.
+    pub fn check(&self, forest: &Forest, program: &Program) -> Result<()> {
+        if let Some(features) = self.features
+            && features.len() != forest.len() * program.input_width()
+        {
+            return Err(Error::argument(
+                Evidence::new("features do not fit the rows")
+                    .expected(format!("{} rows of {}", forest.len(), program.input_width()))
+                    .found(features.len()),
+            ));
+        }
         match self.rows.iter().find(|&&row| row >= forest.len()) {
             Some(row) => Err(Error::argument(
                 Evidence::new("row is not in the forest").expected(format!("less than {}", forest.len())).found(row),
@@ -223,7 +305,7 @@ impl Top2 {
 /// What a run gave back; buffers are reused between runs.
 #[derive(Debug, Clone, Default)]
 pub struct Outputs {
-    /// With [`Head::Logits`]: `[request.rows, vocab]`.
+    /// With [`Head::Logits`]: `[request.rows, head_size]`.
     pub logits: Vec<f32>,
     /// With [`Head::Top2`]: `[request.rows]`.
     pub top2: Vec<Top2>,
@@ -319,7 +401,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes a weight over.
     fn weight(&self, spec: &WeightSpec, source: WeightSource) -> Result<Self::Weight>;
     /// Binds a program to its weights, in order of their ids.
-    fn plan(&self, program: Program, weights: Vec<Self::Weight>) -> Result<Self::Plan>;
+    fn plan(&self, program: Program, weights: Vec<Arc<Self::Weight>>) -> Result<Self::Plan>;
+    /// A weight of a plan, for another program that shares it.
+    fn shared_weight(&self, plan: &Self::Plan, id: WeightId) -> Arc<Self::Weight>;
     /// What was noticed about the weights taken over so far: types that had to be converted.
     fn notices(&self) -> Vec<String> {
         Vec::new()
@@ -350,6 +434,14 @@ pub trait Backend: Send + Sync + 'static {
     fn program<'a>(&self, plan: &'a Self::Plan) -> &'a Program;
 }
 
+/// Where a weight of an attached program comes from.
+pub enum Origin {
+    /// A file's bytes, taken over by the backend.
+    File(WeightSource),
+    /// A weight of the engine that the program is attached to, by name.
+    Shared(String),
+}
+
 /// A loaded model with its backend erased: immutable and shared between threads.
 pub trait Engine: Send + Sync {
     /// The program that runs.
@@ -360,6 +452,20 @@ pub trait Engine: Send + Sync {
     fn open(&self, options: StateOptions) -> Result<Box<dyn EngineState>>;
     /// Bytes that a state of these options may come to hold.
     fn state_bytes(&self, options: StateOptions) -> u64;
+    /// Bytes that the backend would hold for a weight beside the mapped file.
+    fn weight_bytes(&self, spec: &WeightSpec, ty: draftgauge_kernels::quant::QuantType) -> u64;
+    /// Loads another program on the same backend; `origin` tells where each of its weights comes from. Nothing that is
+    /// shared is loaded again, so a program can be rebuilt with other settings at no cost.
+    ///
+    /// # Errors
+    /// `Error::Model` for a shared weight that is not there or cannot be used so; what taking a weight over gives.
+    fn attach(
+        &self,
+        program: Program,
+        origin: &mut dyn FnMut(&WeightSpec) -> Result<Origin>,
+    ) -> Result<Arc<dyn Engine>>;
+    /// What was noticed about weights so far.
+    fn notices(&self) -> Vec<String>;
 }
 
 /// The state of one engine with its backend erased. See [`Backend`] for the meaning of each call.
@@ -414,6 +520,44 @@ impl<B: Backend> Engine for Loaded<B> {
     fn state_bytes(&self, options: StateOptions) -> u64 {
         self.backend.state_bytes(&self.plan, options)
     }
+
+    fn weight_bytes(&self, spec: &WeightSpec, ty: draftgauge_kernels::quant::QuantType) -> u64 {
+        self.backend.weight_bytes(spec, ty)
+    }
+
+    fn attach(
+        &self,
+        program: Program,
+        origin: &mut dyn FnMut(&WeightSpec) -> Result<Origin>,
+    ) -> Result<Arc<dyn Engine>> {
+        let known = self.program();
+        let weights = program.weights.iter().map(|spec| match origin(spec)? {
+            Origin::File(source) => self.backend.weight(spec, source).map(Arc::new),
+            Origin::Shared(name) => match known.weights.iter().position(|w| w.name == name) {
+                Some(index) if shares(known.weights[index].usage, spec.usage) => {
+                    Ok(self.backend.shared_weight(&self.plan, WeightId(index as u32)))
+                }
+                found => Err(Error::model(
+                    Evidence::new("a weight cannot be shared")
+                        .tensor(&name)
+                        .expected(format!("{:?}", spec.usage))
+                        .found(found.map_or("nothing".to_owned(), |index| format!("{:?}", known.weights[index].usage))),
+                )),
+            },
+        });
+        let weights = weights.collect::<Result<Vec<_>>>()?;
+        let plan = self.backend.plan(program, weights)?;
+        Ok(Arc::new(Self { backend: Arc::clone(&self.backend), plan: Arc::new(plan) }))
+    }
+
+    fn notices(&self) -> Vec<String> {
+        self.backend.notices()
+    }
+}
+
+/// Whether a weight that was taken over for one use serves another.
+fn shares(held: WeightUse, wanted: WeightUse) -> bool {
+    held == wanted || held == WeightUse::TableAndMatmul && matches!(wanted, WeightUse::Table | WeightUse::Matmul)
 }
 
 impl<B: Backend> EngineState for LoadedState<B> {

@@ -235,7 +235,7 @@ impl Runner {
             let begin = start + index * PREFILL_ROWS;
             let last = begin - start + chunk.len() == tokens.len();
             let rows = if last { &[chunk.len() - 1][..] } else { &[] };
-            let request = Request { rows, head: Head::Top2, taps: &[] };
+            let request = Request { rows, head: Head::Top2, taps: &[], features: None };
             self.state.run(&Forest::chain(chunk, begin, 0), &request, &mut self.outputs)?;
             self.state.commit(0, &(0..chunk.len()).collect::<Vec<_>>())?;
         }
@@ -245,7 +245,7 @@ impl Runner {
     /// Decodes greedily from `anchor`.
     fn decode(&mut self, mut anchor: u32, count: usize) -> Result<Vec<u32>> {
         let mut chosen = Vec::with_capacity(count);
-        let request = Request { rows: &[0], head: Head::Top2, taps: &[] };
+        let request = Request { rows: &[0], head: Head::Top2, taps: &[], features: None };
         for _ in 0..count {
             let position = self.state.len(0);
             self.state.run(&Forest::chain(&[anchor], position, 0), &request, &mut self.outputs)?;
@@ -273,7 +273,7 @@ impl Runner {
         for _ in 0..options.repeats {
             for (index, &count) in counts.iter().enumerate() {
                 let rows: Vec<usize> = (0..count).collect();
-                let request = Request { rows: &rows, head: Head::Top2, taps: &[] };
+                let request = Request { rows: &rows, head: Head::Top2, taps: &[], features: None };
                 let forest = Forest::chain(&tokens[..count], position, 0);
                 // Pending rows are dropped by the next run. The first pass of a shape may allocate and is not timed.
                 self.state.run(&forest, &request, &mut self.outputs)?;

@@ -174,7 +174,7 @@ impl Scorer {
 
     fn run(&mut self, tokens: &[u32], start: usize, rows: &[usize]) -> Result<()> {
         let forest = Forest::chain(tokens, start, 0);
-        self.state.run(&forest, &Request { rows, head: Head::Logits, taps: &[] }, &mut self.outputs)?;
+        self.state.run(&forest, &Request { rows, head: Head::Logits, taps: &[], features: None }, &mut self.outputs)?;
         self.state.commit(0, &(0..tokens.len()).collect::<Vec<_>>())
     }
 

@@ -17,6 +17,7 @@ pub mod naive;
 pub mod noise;
 pub mod program;
 pub mod sampling;
+pub mod score;
 pub mod session;
 pub mod target;
 pub mod targets;

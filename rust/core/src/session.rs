@@ -131,9 +131,40 @@ impl Session {
         self.drafting.as_ref().map(|drafting| drafting.drafter.kind())
     }
 
-    /// Most drafts of one step; 0 without a drafter.
-    pub fn draft_len(&self) -> usize {
-        self.drafting.as_ref().map_or(0, |drafting| drafting.drafter.draft_len())
+    /// Most drafts of one step, with a block of the given width or the drafter's own; 0 without a drafter.
+    ///
+    /// # Errors
+    /// `Error::Argument` for a width that the drafter does not have.
+    pub fn draft_len(&self, block: Option<usize>) -> Result<usize> {
+        let drafter = self.drafting.as_ref().map(|drafting| &drafting.drafter);
+        let Some(width) = block else { return Ok(drafter.map_or(0, |drafter| drafter.draft_len())) };
+        let trained = drafter.and_then(|drafter| drafter.block_size());
+        match (drafter, trained) {
+            (Some(drafter), Some(trained)) if (1..=trained).contains(&width) => Ok(drafter.draft_len_of_block(width)),
+            (_, trained) => Err(Error::argument(
+                Evidence::new("width of the draft block cannot be used")
+                    .key("draft_block")
+                    .expected(match trained {
+                        Some(trained) => format!("1 to {trained}, the trained width"),
+                        None => "a drafter with a block".to_owned(),
+                    })
+                    .found(width),
+            )),
+        }
+    }
+
+    /// Refuses a confidence cut that the drafter cannot make.
+    pub(crate) fn check_confidence(&self, least: f32) -> Result<()> {
+        let has_block = self.drafting.as_ref().is_some_and(|drafting| drafting.drafter.block_size().is_some());
+        if least == 0.0 || has_block {
+            return Ok(());
+        }
+        Err(Error::argument(
+            Evidence::new("option without effect")
+                .key("draft_p_min")
+                .expected("a drafter that tells how sure it is")
+                .found(self.drafter_kind().unwrap_or("no drafter")),
+        ))
     }
 
     /// Number of tokens whose rows the target's cache holds.
@@ -250,7 +281,7 @@ impl Session {
         let taps = self.drafting.as_ref().map_or(&[][..], Drafting::taps);
         let last = [tokens.len() - 1];
         let rows = if head.is_some() { &last[..] } else { &[] };
-        let request = Request { rows, head: head.unwrap_or_default(), taps };
+        let request = Request { rows, head: head.unwrap_or_default(), taps, features: None };
         self.state.run(&Forest::chain(tokens, start, self.slot), &request, &mut self.outputs)?;
         self.state.commit(self.slot, &(0..tokens.len()).collect::<Vec<_>>())?;
         self.tokens.extend_from_slice(tokens);
@@ -285,7 +316,7 @@ impl Session {
         let forest = Forest::tree(tree.tokens(), tree.parents(), start, self.slot)?;
         let rows: Vec<usize> = (0..tree.len()).collect();
         let taps = self.drafting.as_ref().map_or(&[][..], Drafting::taps);
-        self.state.run(&forest, &Request { rows: &rows, head, taps }, &mut self.outputs)
+        self.state.run(&forest, &Request { rows: &rows, head, taps, features: None }, &mut self.outputs)
     }
 
     /// Makes the anchor and the kept drafts permanent, adds the bonus token, and returns the new tokens.

@@ -110,7 +110,7 @@ impl Target {
                 shape: spec.shape.clone(),
                 data: file.bytes(info)?,
             };
-            weights.push(backend.weight(spec, source)?);
+            weights.push(Arc::new(backend.weight(spec, source)?));
             done += info.nbytes;
             progress(Loading::Share((done as f64 / total as f64).min(1.0) as f32))?;
         }
@@ -275,7 +275,11 @@ impl Target {
             chunk_rows.sort_unstable();
             chunk_rows.dedup();
             let forest = Forest::chain(&tokens[range.clone()], start, 0);
-            state.run(&forest, &Request { rows: &chunk_rows, head: Head::Logits, taps }, &mut outputs)?;
+            state.run(
+                &forest,
+                &Request { rows: &chunk_rows, head: Head::Logits, taps, features: None },
+                &mut outputs,
+            )?;
             visit(range.clone(), &outputs, &chunk_rows);
             state.commit(0, &(0..range.len()).collect::<Vec<_>>())?;
         }

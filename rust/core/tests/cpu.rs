@@ -43,7 +43,9 @@ fn chunked(state: &mut dyn EngineState, tokens: &[u32], chunks: &[usize]) -> Vec
         let rows = chunks[chunk % chunks.len()].min(tokens.len() - start);
         let forest = Forest::chain(&tokens[start..start + rows], state.len(0), 0);
         let wanted: Vec<usize> = (0..rows).collect();
-        state.run(&forest, &Request { rows: &wanted, head: Head::Logits, taps: &[] }, &mut outputs).unwrap();
+        state
+            .run(&forest, &Request { rows: &wanted, head: Head::Logits, taps: &[], features: None }, &mut outputs)
+            .unwrap();
         all.extend_from_slice(&outputs.logits);
         state.commit(0, &wanted).unwrap();
         start += rows;
@@ -124,7 +126,9 @@ fn e10_a_tree_node_has_the_bits_of_its_root_path_alone() {
         let rows: Vec<usize> = (0..tokens.len()).collect();
         let mut outputs = Outputs::default();
         let forest = Forest::tree(&tokens, &parents, 21, 0).unwrap();
-        state.run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[] }, &mut outputs).unwrap();
+        state
+            .run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[], features: None }, &mut outputs)
+            .unwrap();
         for node in rows {
             let mut path = vec![node];
             while parents[path[path.len() - 1]] >= 0 {
@@ -163,7 +167,9 @@ fn slots_do_not_see_each_other() {
             }
         }
         let rows: Vec<usize> = (0..forest.len()).collect();
-        state.run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[] }, &mut outputs).unwrap();
+        state
+            .run(&forest, &Request { rows: &rows, head: Head::Logits, taps: &[], features: None }, &mut outputs)
+            .unwrap();
         for (slot, range) in forest.slot_rows() {
             got[slot].extend_from_slice(&outputs.logits[range.start * shape.vocab..range.end * shape.vocab]);
             state.commit(slot, &(0..range.len()).collect::<Vec<_>>()).unwrap();
@@ -187,7 +193,11 @@ fn taps_are_the_residual_stream_of_the_plain_reading() {
         let mut state = engine.open(options(CacheType::F32, 1)).unwrap();
         let mut outputs = Outputs::default();
         state
-            .run(&Forest::chain(&tokens, 0, 0), &Request { rows: &[69], head: Head::Top2, taps: &taps }, &mut outputs)
+            .run(
+                &Forest::chain(&tokens, 0, 0),
+                &Request { rows: &[69], head: Head::Top2, taps: &taps, features: None },
+                &mut outputs,
+            )
             .unwrap();
         outputs
     };
@@ -210,7 +220,11 @@ fn top2_is_what_the_logits_say() {
     let mut outputs = Outputs::default();
     let rows = [19, 3, 3, 0];
     state
-        .run(&Forest::chain(&tokens, 0, 0), &Request { rows: &rows, head: Head::Top2, taps: &[] }, &mut outputs)
+        .run(
+            &Forest::chain(&tokens, 0, 0),
+            &Request { rows: &rows, head: Head::Top2, taps: &[], features: None },
+            &mut outputs,
+        )
         .unwrap();
     for (top2, row) in outputs.top2.iter().zip(rows) {
         let logits = &all[row * shape.vocab..][..shape.vocab];
@@ -228,7 +242,7 @@ fn what_cannot_run_is_refused_and_changes_nothing() {
     let tokens = text(&shape, 10, 2);
     chunked(&mut *state, &tokens, &[10]);
     let mut outputs = Outputs::default();
-    let request = Request { rows: &[0], head: Head::Top2, taps: &[] };
+    let request = Request { rows: &[0], head: Head::Top2, taps: &[], features: None };
     let mut refuse = |forest: Forest, rows: &[usize], expect: &str| {
         let error = state.run(&forest, &Request { rows, ..request }, &mut outputs).unwrap_err().to_string();
         assert!(error.contains(expect), "{error}");
@@ -260,7 +274,7 @@ fn a_weight_that_is_not_finite_is_an_error_naming_layer_and_row() {
     let error = state
         .run(
             &Forest::chain(&[1, 2], 0, 0),
-            &Request { rows: &[1], head: Head::Top2, taps: &[] },
+            &Request { rows: &[1], head: Head::Top2, taps: &[], features: None },
             &mut Outputs::default(),
         )
         .unwrap_err()

@@ -35,7 +35,7 @@ fn a_wrong_rotation_does_not_pass_for_a_right_one() {
         let mut shifted = vec![tokens[6]];
         shifted.extend_from_slice(&tokens[..7]);
         let mut outputs = Outputs::default();
-        let request = Request { rows: &(1..8).collect::<Vec<_>>(), head: Head::Logits, taps: &[] };
+        let request = Request { rows: &(1..8).collect::<Vec<_>>(), head: Head::Logits, taps: &[], features: None };
         state.run(&Forest::chain(&shifted, 0, 0), &request, &mut outputs).unwrap();
         let off = golden::off(&outputs.logits, &expected.logits(7).0);
         assert!(off > 10.0 * BOUND, "{name}: {off:e}");

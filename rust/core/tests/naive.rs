@@ -15,7 +15,7 @@ fn text(len: usize, seed: u64) -> Vec<u32> {
 fn run(state: &mut dyn EngineState, forest: &Forest) -> Vec<f32> {
     let rows: Vec<usize> = (0..forest.len()).collect();
     let mut outputs = Outputs::default();
-    state.run(forest, &Request { rows: &rows, head: Head::Logits, taps: &[] }, &mut outputs).unwrap();
+    state.run(forest, &Request { rows: &rows, head: Head::Logits, taps: &[], features: None }, &mut outputs).unwrap();
     outputs.logits
 }
 
@@ -97,7 +97,7 @@ fn a_failed_run_leaves_what_was_committed() {
     let mut state = engine.open(options(CacheType::F16, 1)).unwrap();
     run(&mut *state, &Forest::chain(&tokens, 0, 0));
     state.commit(0, &[0, 1, 2, 3]).unwrap();
-    let request = Request { rows: &[1], head: Head::Top2, taps: &[TapPoint::Final] };
+    let request = Request { rows: &[1], head: Head::Top2, taps: &[TapPoint::Final], features: None };
     let mut outputs = Outputs::default();
     let error = state.run(&Forest::chain(&[1], 4, 0), &request, &mut outputs).unwrap_err().to_string();
     assert!(error.contains("row is not in the forest"), "{error}");

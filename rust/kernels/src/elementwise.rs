@@ -33,6 +33,21 @@ pub fn gelu_mul(isa: Isa, gate: &[f32], up: &mut [f32]) {
     for_isa!(isa, inner, (gate: &[f32], up: &mut [f32]));
 }
 
+/// `x *= sigmoid(gate)`.
+///
+/// # Panics
+/// When lengths differ.
+pub fn sigmoid_mul(isa: Isa, gate: &[f32], x: &mut [f32]) {
+    #[inline(always)]
+    fn inner(gate: &[f32], x: &mut [f32]) {
+        assert_eq!(gate.len(), x.len(), "gate and values");
+        for (x, gate) in x.iter_mut().zip(gate) {
+            *x *= math::sigmoid(*gate);
+        }
+    }
+    for_isa!(isa, inner, (gate: &[f32], x: &mut [f32]));
+}
+
 /// `x = cap * tanh(x * scale / cap)`, or `x * scale` without a cap.
 pub fn scale_and_cap(isa: Isa, scale: f32, cap: Option<f32>, x: &mut [f32]) {
     #[inline(always)]

@@ -45,6 +45,17 @@ impl<'a, T> Shared<'a, T> {
         self.len == 0
     }
 
+    /// What begins at `start`.
+    ///
+    /// # Panics
+    /// When `start` lies outside the slice.
+    #[must_use]
+    pub fn starting_at(self, start: usize) -> Self {
+        assert!(start <= self.len, "{start} of {}", self.len);
+        // SAFETY: the address lies within the borrowed slice, or just past its end.
+        Self { start: unsafe { self.start.add(start) }, len: self.len - start, borrow: PhantomData }
+    }
+
     /// A part to read.
     ///
     /// # Panics

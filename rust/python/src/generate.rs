@@ -1,4 +1,4 @@
-//! Drafters, sessions and runs: a generation on a thread of its own, read step by step.
+//! Sessions and runs: a generation on a thread of its own, read step by step.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use draftgauge_core::decode::{Chunk, GenerateOptions, Generation, Observer};
-use draftgauge_core::drafters::{Drafter, Ngram, NgramConfig};
 use draftgauge_core::sampling::SamplingParams;
 use draftgauge_core::session::{Session, SessionModel};
 use draftgauge_core::trace::{self, Header, TraceWriter};
@@ -17,41 +16,13 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
+use crate::drafter::PyDrafter;
 use crate::errors::{Failure, Result};
 use crate::gguf::to_json;
 use crate::target::PyTarget;
 
 /// Time between two looks for Ctrl-C while a run computes.
 const INTERVAL: Duration = Duration::from_millis(20);
-
-/// A drafter.
-#[pyclass(frozen, name = "Drafter", module = "draftgauge._core")]
-pub struct PyDrafter(Arc<dyn Drafter>);
-
-#[pymethods]
-impl PyDrafter {
-    /// Prompt lookup over suffixes of up to `max_n` tokens.
-    #[staticmethod]
-    fn ngram(max_n: usize, draft_len: usize) -> Result<Self> {
-        Ok(Self(Arc::new(Ngram::new(NgramConfig { max_n, draft_len, ..NgramConfig::default() })?)))
-    }
-
-    #[getter]
-    fn kind(&self) -> &'static str {
-        self.0.kind()
-    }
-
-    #[getter]
-    fn draft_len(&self) -> usize {
-        self.0.draft_len()
-    }
-
-    /// Name, value and provenance of each setting.
-    #[getter]
-    fn config(&self) -> Vec<(&'static str, String, String)> {
-        self.0.config().into_iter().map(|setting| (setting.name, setting.value, setting.provenance)).collect()
-    }
-}
 
 /// A sequence that grows, with its caches.
 #[pyclass(frozen, name = "Session", module = "draftgauge._core")]
@@ -73,7 +44,7 @@ fn lock(session: &Mutex<Session>) -> Result<MutexGuard<'_, Session>> {
 impl PySession {
     #[new]
     fn new(py: Python<'_>, target: &PyTarget, drafter: Option<&PyDrafter>) -> Result<Self> {
-        let drafter = drafter.map(|drafter| Arc::clone(&drafter.0));
+        let drafter = drafter.map(|drafter| Arc::clone(&drafter.drafter));
         let session = py.detach(|| Session::new(SessionModel::from(&*target.target), drafter))?;
         Ok(Self(Arc::new(Mutex::new(session))))
     }
@@ -117,7 +88,7 @@ pub struct PyOptions(GenerateOptions);
 #[pymethods]
 impl PyOptions {
     #[new]
-    #[pyo3(signature = (*, max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty, repeat_last_n, logit_bias, stop, ignore_eos, seed, stream_id, draft_n_max))]
+    #[pyo3(signature = (*, max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty, repeat_last_n, logit_bias, stop, ignore_eos, seed, stream_id, draft_n_max, draft_block, draft_p_min))]
     #[expect(clippy::too_many_arguments, reason = "Python's keywords, each with its own meaning")]
     fn new(
         max_tokens: Option<usize>,
@@ -135,6 +106,8 @@ impl PyOptions {
         seed: u64,
         stream_id: u64,
         draft_n_max: Option<usize>,
+        draft_block: Option<usize>,
+        draft_p_min: f32,
     ) -> Self {
         Self(GenerateOptions {
             sampling: SamplingParams {
@@ -155,6 +128,8 @@ impl PyOptions {
             ignore_eos,
             stop,
             draft_n_max,
+            draft_block,
+            draft_p_min,
             prefill_rows: None,
         })
     }
@@ -384,7 +359,6 @@ fn trace_load(py: Python<'_>, path: PathBuf) -> Result<String> {
 
 /// Registers this file's names.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyDrafter>()?;
     m.add_class::<PyOptions>()?;
     m.add_class::<PyRun>()?;
     m.add_class::<PySession>()?;

@@ -2,6 +2,7 @@
 //!
 //! This file is the export list; each submodule registers what it wraps.
 
+mod drafter;
 mod errors;
 mod generate;
 mod gguf;
@@ -18,6 +19,7 @@ use pyo3::prelude::*;
 /// The compiled half of `draftgauge`: import it through `draftgauge._door` alone.
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    drafter::register(m)?;
     generate::register(m)?;
     gguf::register(m)?;
     info::register(m)?;

@@ -1,10 +1,12 @@
 //! Keys and values of one sequence: committed rows at the index of their position, pending rows after them.
 
+use std::ops::Range;
+
 use draftgauge_kernels::attention::{Stored, Visible};
 use draftgauge_kernels::float::f32s_to_f16s;
 use draftgauge_kernels::shared::Shared;
 
-use crate::backend::{CacheType, StateOptions};
+use crate::backend::{CacheType, Forest, StateOptions};
 use crate::error::{Error, Evidence, Result};
 use crate::program::CacheSpec;
 
@@ -243,9 +245,18 @@ impl Slot {
 /// Where the root paths of a slot's pending rows lie in storage.
 #[derive(Debug, Default)]
 pub struct Paths {
-    /// For each row: number of leading path rows that follow the committed ones without a gap, and where its rest lies.
-    rows: Vec<(usize, std::ops::Range<usize>)>,
+    rows: Vec<Path>,
     rest: Vec<u32>,
+}
+
+/// What one row sees: stored rows before `end`, then others; their positions follow each other from 0 on.
+#[derive(Debug, Clone)]
+struct Path {
+    /// The row's own position.
+    position: usize,
+    end: usize,
+    /// Where the numbers of the other stored rows are kept.
+    rest: Range<usize>,
 }
 
 impl Paths {
@@ -254,23 +265,44 @@ impl Paths {
         self.rows.clear();
         self.rest.clear();
         for (row, &parent) in parents.iter().enumerate() {
-            let (straight, rest) = if parent < 0 { (0, 0..0) } else { self.rows[parent as usize].clone() };
-            if rest.is_empty() && straight == row {
-                self.rows.push((row + 1, 0..0));
+            let stored = committed + row;
+            let (position, end, rest) = match usize::try_from(parent) {
+                Ok(parent) => {
+                    let Path { position, end, rest } = self.rows[parent].clone();
+                    (position + 1, end, rest)
+                }
+                Err(_) => (committed, committed, 0..0),
+            };
+            if rest.is_empty() && end == stored {
+                self.rows.push(Path { position, end: end + 1, rest: 0..0 });
             } else {
                 let start = self.rest.len();
                 self.rest.extend_from_within(rest);
-                self.rest.push((committed + row) as u32);
-                self.rows.push((straight, start..self.rest.len()));
+                self.rest.push(stored as u32);
+                self.rows.push(Path { position, end, rest: start..self.rest.len() });
             }
         }
     }
 
+    /// Finds what the rows of draft blocks see: committed positions before their block, then rows of it.
+    pub fn find_blocks(&mut self, committed: usize, forest: &Forest, range: Range<usize>) {
+        self.rows.clear();
+        self.rest.clear();
+        for row in range.clone() {
+            let block = forest.block_rows(row).expect("the forest has draft blocks");
+            let start = self.rest.len();
+            self.rest.extend(block.clone().map(|other| (committed + other - range.start) as u32));
+            let position = forest.positions()[row] as usize;
+            let before = forest.positions()[block.start] as usize;
+            self.rows.push(Path { position, end: before, rest: start..self.rest.len() });
+        }
+    }
+
     /// What a row may see through a window.
-    pub fn visible(&self, committed: usize, row: usize, window: Option<usize>) -> Visible<'_> {
-        let (straight, rest) = &self.rows[row];
-        let (end, rest) = (committed + straight, &self.rest[rest.clone()]);
-        let hidden = window.map_or(0, |window| (end + rest.len()).saturating_sub(window));
+    pub fn visible(&self, row: usize, window: Option<usize>) -> Visible<'_> {
+        let Path { position, end, ref rest } = self.rows[row];
+        let rest = &self.rest[rest.clone()];
+        let hidden = window.map_or(0, |window| (position + 1).saturating_sub(window));
         Visible { position: hidden, start: hidden.min(end), end, rest: &rest[hidden.saturating_sub(end)..] }
     }
 }
@@ -319,7 +351,7 @@ mod tests {
                 let mut want: Vec<usize> = (0..committed).chain(walk).collect();
                 let position = want.len().saturating_sub(window.unwrap_or(usize::MAX));
                 want.drain(..position);
-                let visible = paths.visible(committed, row, window);
+                let visible = paths.visible(row, window);
                 let got: Vec<usize> = (visible.start..visible.end).chain(visible.rest.iter().map(|&r| r as usize)).collect();
                 prop_assert_eq!(got, want);
                 prop_assert_eq!(visible.position, position);

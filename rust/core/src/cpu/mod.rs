@@ -2,6 +2,7 @@
 
 mod aligned;
 mod cache;
+mod markov;
 mod plan;
 mod pool;
 mod run;
@@ -16,7 +17,7 @@ use draftgauge_kernels::quant::QuantType;
 use crate::backend::{Backend, Forest, Outputs, Request, StateOptions, WeightSource};
 use crate::error::{Error, Evidence, Result};
 use crate::memory;
-use crate::program::{Program, WeightSpec};
+use crate::program::{Program, WeightId, WeightSpec};
 
 pub use plan::Plan;
 pub use pool::{Pool, Region, default_threads};
@@ -103,8 +104,12 @@ impl Backend for Cpu {
         Weight::new(self, spec, source)
     }
 
-    fn plan(&self, program: Program, weights: Vec<Weight>) -> Result<Plan> {
+    fn plan(&self, program: Program, weights: Vec<Arc<Weight>>) -> Result<Plan> {
         Ok(Plan::new(program, weights, Arc::clone(&self.pool), self.isa))
+    }
+
+    fn shared_weight(&self, plan: &Plan, id: WeightId) -> Arc<Weight> {
+        Arc::clone(plan.shared(id))
     }
 
     fn open(&self, plan: &Plan, options: StateOptions) -> Result<State> {

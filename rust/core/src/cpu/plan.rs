@@ -12,14 +12,27 @@ use crate::program::{Activation, Buf, Linear, Norm, Op, Program, TapPoint, Weigh
 /// A program with its weights, as stages.
 pub struct Plan {
     pub(super) program: Program,
-    pub(super) weights: Vec<Weight>,
+    pub(super) weights: Vec<Arc<Weight>>,
     pub(super) stages: Vec<Stage>,
+    /// Stages that run when features enter.
+    pub(super) inject: Vec<Stage>,
+    pub(super) markov: Option<Markov>,
     pub(super) pool: Arc<Pool>,
     pub(super) isa: Isa,
 }
 
+/// What follows the head of a program that has a Markov head.
+pub(super) struct Markov {
+    pub table: WeightId,
+    pub weight: WeightId,
+    pub scale: f32,
+    pub ids: Option<Arc<[u32]>>,
+}
+
 /// One stage. A row's work is never split between threads unless the stage says so.
 pub(super) enum Stage {
+    /// Copies the features that entered.
+    Input { out: Buf },
     /// Looks rows of the table up.
     Embed { table: WeightId, scale: f32, out: Buf },
     /// Hands values out that were asked for.
@@ -42,6 +55,10 @@ pub(super) enum Stage {
         softcap: Option<f32>,
         sinks: Option<WeightId>,
     },
+    /// Parts heads.
+    Split { input: Buf, first: Buf, second: Buf, head_dim: usize },
+    /// `buf *= sigmoid(gate)`.
+    SigmoidGate { buf: Buf, gate: Buf },
     /// `buf = buf * scale + add`.
     AddScale { buf: Buf, add: Option<Buf>, scale: f32 },
     /// Norms the rows whose logits are wanted.
@@ -73,17 +90,24 @@ pub(super) struct Kinds {
 }
 
 impl Plan {
-    pub(super) fn new(program: Program, weights: Vec<Weight>, pool: Arc<Pool>, isa: Isa) -> Self {
-        let mut plan = Self { program, weights, stages: Vec::new(), pool, isa };
-        let ops = plan.program.ops.clone();
+    pub(super) fn new(program: Program, weights: Vec<Arc<Weight>>, pool: Arc<Pool>, isa: Isa) -> Self {
+        let mut plan = Self { program, weights, stages: Vec::new(), inject: Vec::new(), markov: None, pool, isa };
+        for op in plan.program.inject.clone() {
+            plan.push(op, &mut 0);
+        }
+        plan.inject = std::mem::take(&mut plan.stages);
         let mut layer = 0;
-        for op in ops {
+        for op in plan.program.ops.clone() {
             plan.push(op, &mut layer);
         }
         plan
     }
 
     pub(super) fn weight(&self, id: WeightId) -> &Weight {
+        &self.weights[id.0 as usize]
+    }
+
+    pub(super) fn shared(&self, id: WeightId) -> &Arc<Weight> {
         &self.weights[id.0 as usize]
     }
 
@@ -100,6 +124,7 @@ impl Plan {
 
     fn push(&mut self, op: Op, layer: &mut usize) {
         match op {
+            Op::Input { out } => self.stages.push(Stage::Input { out }),
             Op::Embed { table, scale, out } => self.stages.push(Stage::Embed { table, scale, out }),
             Op::Tap { point, input } => {
                 if let TapPoint::Layer(index) = point {
@@ -137,12 +162,17 @@ impl Plan {
                 self.stages.push(Stage::Activate { input: up.out, norm: None, kinds, layer: *layer });
                 self.stages.push(Stage::Multiply { parts: vec![down] });
             }
+            Op::Split { input, first, second, head_dim } => {
+                self.stages.push(Stage::Split { input, first, second, head_dim });
+            }
+            Op::Gate { buf, gate } => self.stages.push(Stage::SigmoidGate { buf, gate }),
             Op::AddScale { buf, add, scale } => self.stages.push(Stage::AddScale { buf, add, scale }),
             Op::Head { input, norm, weight, bias, scale, softcap } => {
                 let kinds = self.kinds([weight]);
                 self.stages.push(Stage::ActivateHead { input, norm, kinds });
                 self.stages.push(Stage::Head { weight, bias, scale, softcap });
             }
+            Op::Markov { table, weight, scale, ids } => self.markov = Some(Markov { table, weight, scale, ids }),
         }
     }
 }

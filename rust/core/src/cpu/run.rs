@@ -12,6 +12,7 @@ use draftgauge_kernels::shared::Shared;
 
 use super::aligned::AlignedBytes;
 use super::cache::{Layer, Paths, Slot};
+use super::markov;
 use super::plan::{Kinds, Plan, Stage};
 use super::pool::Region;
 use crate::backend::{Forest, Head, Outputs, Request, StateOptions, Top2};
@@ -94,12 +95,12 @@ impl State {
     ) -> Result<()> {
         let program = &plan.program;
         forest.check(program.vocab_size, self.options, |slot| self.slots[slot].len())?;
-        request.check(forest)?;
+        request.check(forest, program)?;
         outputs.logits.clear();
         outputs.top2.clear();
         outputs.taps.clear();
         match request.head {
-            Head::Logits => outputs.logits.resize(request.rows.len() * program.vocab_size, 0.0),
+            Head::Logits => outputs.logits.resize(request.rows.len() * program.head_size, 0.0),
             Head::Top2 => outputs.top2.resize(request.rows.len(), Top2::default()),
         }
         outputs.taps.resize(request.taps.len() * forest.len() * program.hidden_size, 0.0);
@@ -107,14 +108,15 @@ impl State {
         let mut rows = Vec::with_capacity(forest.len());
         let mut used = Vec::new();
         for (index, (slot, range)) in forest.slot_rows().enumerate() {
-            let base = range.start as i32;
             let committed = self.slots[slot].len();
-            let parents: Vec<i32> =
-                forest.parents()[range.clone()].iter().map(|&p| if p < 0 { p } else { p - base }).collect();
+            let parents: Vec<i32> = forest.pending_parents(range.clone()).collect();
             if self.paths.len() <= index {
                 self.paths.push(Paths::default());
             }
-            self.paths[index].find(committed, &parents);
+            match forest.draft_blocks() {
+                Some(_) => self.paths[index].find_blocks(committed, forest, range.clone()),
+                None => self.paths[index].find(committed, &parents),
+            }
             self.slots[slot].begin(&program.caches, parents.into_iter());
             rows.extend(range.clone().map(|row| Row {
                 token: forest.tokens()[row],
@@ -124,8 +126,10 @@ impl State {
             }));
             used.push(slot);
         }
-        for start in (0..rows.len()).step_by(CHUNK) {
-            let end = rows.len().min(start + CHUNK);
+        // The rows of a draft block see each other, so they go through a layer together.
+        let chunk = forest.draft_blocks().map_or(CHUNK, |blocks| (CHUNK / blocks.width).max(1) * blocks.width);
+        for start in (0..rows.len()).step_by(chunk) {
+            let end = rows.len().min(start + chunk);
             if let Err(error) = self.run_chunk(plan, forest, &rows[start..end], start, &used, request, outputs) {
                 // Rows that were not computed to the end must not be committed.
                 used.iter().for_each(|&slot| self.slots[slot].abandon());
@@ -170,11 +174,12 @@ impl State {
                 buffer.resize(scratch, 0.0);
             }
         }
-        if self.logits.len() < wanted.len() * program.vocab_size {
-            self.logits.resize(wanted.len() * program.vocab_size, 0.0);
+        if self.logits.len() < wanted.len() * program.head_size {
+            self.logits.resize(wanted.len() * program.head_size, 0.0);
         }
+        let stages = if request.features.is_some() { &plan.inject } else { &plan.stages };
         self.pieces.clear();
-        self.pieces.extend(plan.stages.iter().map(|stage| pieces_of(plan, stage, rows.len(), wanted.len(), request)));
+        self.pieces.extend(stages.iter().map(|stage| pieces_of(plan, stage, rows.len(), wanted.len(), request)));
         let head_pieces = *self.pieces.last().unwrap_or(&0);
         self.largest.clear();
         self.largest.resize(head_pieces * wanted.len(), Largest::NONE);
@@ -188,6 +193,8 @@ impl State {
         }
         let step = Step {
             plan,
+            stages,
+            features: request.features,
             rows,
             pieces: &self.pieces,
             layers: layers.into_iter().map(|layers| layers.expect("every slot of the forest exists")).collect(),
@@ -198,7 +205,7 @@ impl State {
             scratch: self.scratch.iter_mut().map(|buffer| Shared::new(buffer)).collect(),
             ropes: &self.ropes,
             wanted: &wanted,
-            logits: Shared::new(&mut self.logits[..wanted.len() * program.vocab_size]),
+            logits: Shared::new(&mut self.logits[..wanted.len() * program.head_size]),
             largest: Shared::new(&mut self.largest),
             taps: request.taps,
             tapped: Shared::new(&mut outputs.taps),
@@ -216,9 +223,18 @@ impl State {
                     .expected("finite values"),
             ));
         }
-        for (index, &(place, row)) in wanted.iter().enumerate() {
-            let best = (0..head_pieces)
-                .fold(Largest::NONE, |best, piece| best.merge(self.largest[piece * wanted.len() + index]));
+        let mut best: Vec<Largest> = (0..wanted.len())
+            .map(|index| {
+                (0..head_pieces)
+                    .fold(Largest::NONE, |best, piece| best.merge(self.largest[piece * wanted.len() + index]))
+            })
+            .collect();
+        if let (Some(markov), false) = (&plan.markov, wanted.is_empty()) {
+            let blocks = markov::Chains::new(forest, first, &wanted);
+            let logits = &mut self.logits[..wanted.len() * program.head_size];
+            markov::run(plan, markov, &blocks, logits, &mut best, (&mut self.q8, &mut self.f32))?;
+        }
+        for (&(place, row), (index, best)) in wanted.iter().zip(best.iter().enumerate()) {
             if !best.finite {
                 return Err(Error::model(
                     Evidence::new("logits are not finite")
@@ -230,8 +246,8 @@ impl State {
                 Head::Top2 => {
                     outputs.top2[place] = Top2 { token: best.index as u32, first: best.first, second: best.second };
                 }
-                Head::Logits => outputs.logits[place * program.vocab_size..][..program.vocab_size]
-                    .copy_from_slice(&self.logits[index * program.vocab_size..][..program.vocab_size]),
+                Head::Logits => outputs.logits[place * program.head_size..][..program.head_size]
+                    .copy_from_slice(&self.logits[index * program.head_size..][..program.head_size]),
             }
         }
         Ok(())
@@ -258,8 +274,7 @@ fn rope_width(plan: &Plan) -> usize {
 
 /// Values of scratch that the attention of these rows needs.
 fn scratch_len(plan: &Plan, rows: &[Row], paths: &[Paths]) -> usize {
-    let positions =
-        rows.iter().map(|row| paths[row.slot].visible(row.committed, row.node, None).len()).max().unwrap_or(0);
+    let positions = rows.iter().map(|row| paths[row.slot].visible(row.node, None).len()).max().unwrap_or(0);
     plan.stages
         .iter()
         .filter_map(|stage| match stage {
@@ -281,7 +296,13 @@ fn pieces_of(plan: &Plan, stage: &Stage, rows: usize, wanted: usize, request: &R
         (bytes * rows.div_ceil(4) / PIECE_BYTES).clamp(1, most * threads).min(tiles)
     };
     match stage {
-        Stage::Embed { .. } | Stage::Activate { .. } | Stage::Heads { .. } | Stage::AddScale { .. } => by_rows(rows),
+        Stage::Input { .. }
+        | Stage::Embed { .. }
+        | Stage::Activate { .. }
+        | Stage::Heads { .. }
+        | Stage::Split { .. }
+        | Stage::SigmoidGate { .. }
+        | Stage::AddScale { .. } => by_rows(rows),
         Stage::Tap { point, .. } => usize::from(request.taps.contains(point)),
         Stage::Multiply { parts } => {
             let layouts = || parts.iter().map(|part| plan.weight(part.weight).matrix_layout());
@@ -311,6 +332,8 @@ fn heads_a_piece(plan: &Plan, cache: usize, num_heads: usize, rows: usize) -> us
 /// Everything that the threads of a step share.
 struct Step<'a> {
     plan: &'a Plan,
+    stages: &'a [Stage],
+    features: Option<&'a [f32]>, // [rows of the forest, input width]
     rows: &'a [Row],
     pieces: &'a [usize],
     layers: Vec<Vec<Layer<'a>>>, // [slots of the forest][caches]
@@ -333,7 +356,7 @@ struct Step<'a> {
 
 impl Region for Step<'_> {
     fn stages(&self) -> usize {
-        self.plan.stages.len()
+        self.stages.len()
     }
 
     fn pieces(&self, stage: usize) -> usize {
@@ -343,7 +366,14 @@ impl Region for Step<'_> {
     fn piece(&self, stage: usize, piece: usize, worker: usize) {
         debug_assert!(worker < self.scratch.len());
         let pieces = self.pieces[stage];
-        match &self.plan.stages[stage] {
+        match &self.stages[stage] {
+            Stage::Input { out } => {
+                let features = self.features.expect("only a run with features has this stage");
+                let width = self.plan.program.width(*out);
+                for row in share_of(self.rows.len(), piece, pieces) {
+                    self.row_mut(*out, row).copy_from_slice(&features[(self.first + row) * width..][..width]);
+                }
+            }
             Stage::Embed { table, scale, out } => {
                 for row in share_of(self.rows.len(), piece, pieces) {
                     let out = self.row_mut(*out, row);
@@ -372,6 +402,22 @@ impl Region for Step<'_> {
                 }
             }
             Stage::Attend { .. } => self.attend(stage, piece, worker),
+            Stage::Split { input, first, second, head_dim } => {
+                for row in share_of(self.rows.len(), piece, pieces) {
+                    let heads = self.row(*input, row).chunks_exact(2 * head_dim);
+                    let first = self.row_mut(*first, row).chunks_exact_mut(*head_dim);
+                    let second = self.row_mut(*second, row).chunks_exact_mut(*head_dim);
+                    for (from, (first, second)) in heads.zip(first.zip(second)) {
+                        first.copy_from_slice(&from[..*head_dim]);
+                        second.copy_from_slice(&from[*head_dim..]);
+                    }
+                }
+            }
+            Stage::SigmoidGate { buf, gate } => {
+                for row in share_of(self.rows.len(), piece, pieces) {
+                    elementwise::sigmoid_mul(self.plan.isa, self.row(*gate, row), self.row_mut(*buf, row));
+                }
+            }
             Stage::AddScale { buf, add, scale } => {
                 for row in share_of(self.rows.len(), piece, pieces) {
                     let out = self.row_mut(*buf, row);
@@ -533,18 +579,18 @@ impl<'a> Step<'a> {
     }
 
     fn attend(&self, stage: usize, piece: usize, worker: usize) {
-        let Stage::Attend { cache, query, out, num_heads, scale, softcap, sinks } = &self.plan.stages[stage] else {
+        let Stage::Attend { cache, query, out, num_heads, scale, softcap, sinks } = &self.stages[stage] else {
             unreachable!("the stage was matched");
         };
         let CacheSpec::Attention { num_kv_heads, key_dim, value_dim, window } = self.plan.program.caches[*cache];
         let heads = heads_a_piece(self.plan, *cache, *num_heads, self.rows.len());
         let groups = num_heads / heads;
         let (row, first_head) = (piece / groups, piece % groups * heads);
-        let Row { slot, node, committed, .. } = self.rows[row];
+        let Row { slot, node, .. } = self.rows[row];
         let kv_head = first_head * num_kv_heads / num_heads;
         // SAFETY: keys and values of this batch were written by an earlier stage.
         let (keys, values) = unsafe { self.layers[slot][*cache].head(kv_head) };
-        let visible = self.paths[slot].visible(committed, node, window);
+        let visible = self.paths[slot].visible(node, window);
         let sinks = self.vector(*sinks).map(|sinks| &sinks[first_head..first_head + heads]);
         let attention = Attention { keys, values, key_dim, value_dim, scale: *scale, softcap: *softcap, sinks };
         let q = &self.row(*query, row)[first_head * key_dim..][..heads * key_dim];

@@ -142,7 +142,9 @@ impl Session {
         let left = run.options.max_tokens.map_or(usize::MAX, |most| most - run.tokens.len());
         let room = (self.ctx() - self.tokens().len()).min(left) - 1;
         let depth = run.draft_limit.min(room);
-        let proposal = self.draft(Budget { depth, nodes: depth }, &mut run.notices);
+        let budget =
+            Budget { block: run.options.draft_block, confidence: run.options.draft_p_min, ..Budget::chain(depth) };
+        let proposal = self.draft(budget, &mut run.notices);
         let anchor = *self.tokens().last().expect("a step has an anchor");
         match proposal.tree(anchor) {
             Ok(tree) => (tree, proposal),
@@ -197,7 +199,8 @@ impl<'a> Run<'a> {
             sampling.banned.extend_from_slice(session.eog());
         }
         let mut notices = Vec::new();
-        let longest = session.draft_len();
+        let longest = session.draft_len(options.draft_block)?;
+        session.check_confidence(options.draft_p_min)?;
         let draft_limit = options.draft_n_max.map_or(longest, |most| most.min(longest));
         if let (true, Some(asked)) = (longest > 0, options.draft_n_max.filter(|&most| most > longest)) {
             notices.push(format!("draft_n_max {asked} is more than the drafter's draft length: {longest} is used"));

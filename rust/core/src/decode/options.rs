@@ -17,6 +17,10 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Most drafts a step; the drafter's own draft length where `None`.
     pub draft_n_max: Option<usize>,
+    /// Width of the draft block; the trained one where `None`.
+    pub draft_block: Option<usize>,
+    /// Ends a draft before the first token whose confidence is below this; 0 keeps all.
+    pub draft_p_min: f32,
     /// Rows of one prompt pass; chosen by the time that a pass takes where `None`. The result does not depend on it.
     pub prefill_rows: Option<usize>,
 }
@@ -25,6 +29,14 @@ impl GenerateOptions {
     pub(super) fn validate(&self) -> Result<()> {
         if self.stop.iter().any(String::is_empty) {
             return Err(Error::argument(Evidence::new("a stop string is empty").key("stop")));
+        }
+        if !(0.0..1.0).contains(&self.draft_p_min) {
+            return Err(Error::argument(
+                Evidence::new("option out of range")
+                    .key("draft_p_min")
+                    .expected("0 or more and less than 1")
+                    .found(self.draft_p_min),
+            ));
         }
         if self.prefill_rows == Some(0) {
             return Err(Error::argument(

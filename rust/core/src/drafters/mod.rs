@@ -3,8 +3,10 @@
 //! A [`Drafter`] is immutable and shared like a target; a [`DraftState`] is what one session owns of it.
 //! A new drafter is one file here and one line in [`KINDS`].
 
+pub mod block;
 mod ngram;
 
+pub use block::BlockDrafter;
 pub use ngram::{Ngram, NgramConfig};
 
 use crate::error::Result;
@@ -12,7 +14,8 @@ use crate::program::TapPoint;
 use crate::tree::DraftTree;
 
 /// Names of the drafters that exist, as `--spec-type` spells them, with llama.cpp's names for the same.
-pub const KINDS: &[(&str, &[&str])] = &[("ngram", &["ngram-simple"])];
+pub const KINDS: &[(&str, &[&str])] =
+    &[("ngram", &["ngram-simple"]), ("dflash", &["draft-dflash"]), ("dspark", &["draft-dspark"])];
 
 /// What a drafter needs and gives, asked for before the loop begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +45,18 @@ pub trait Drafter: Send + Sync {
     fn kind(&self) -> &'static str;
     /// Most tokens that one proposal may hold along a path.
     fn draft_len(&self) -> usize;
+    /// Width of the block that it fills in one pass, for drafters that have one.
+    fn block_size(&self) -> Option<usize> {
+        None
+    }
+    /// Most drafts of a block of another width, for drafters that have one.
+    fn draft_len_of_block(&self, _width: usize) -> usize {
+        self.draft_len()
+    }
+    /// What was noticed while it was loaded.
+    fn notices(&self) -> &[String] {
+        &[]
+    }
     /// The configuration, each field with its provenance.
     fn config(&self) -> Vec<Setting>;
     /// What it needs and gives.
@@ -81,12 +96,23 @@ impl Anchor<'_> {
 }
 
 /// What a proposal may cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     /// Most drafts along a path.
     pub depth: usize,
     /// Most drafts in all.
     pub nodes: usize,
+    /// Width of the block, for drafters that have one; the trained one where `None`.
+    pub block: Option<usize>,
+    /// Drafts end before the first whose confidence is below this; 0 keeps all.
+    pub confidence: f32,
+}
+
+impl Budget {
+    /// A chain of at most `depth` drafts, with everything else as the drafter has it.
+    pub fn chain(depth: usize) -> Self {
+        Self { depth, nodes: depth, block: None, confidence: 0.0 }
+    }
 }
 
 /// Tokens to verify.
@@ -136,6 +162,20 @@ pub trait DraftState: Send {
     /// # Errors
     /// Whatever keeps the drafter from going on; the session then decodes without it.
     fn propose(&mut self, anchor: &Anchor<'_>, budget: &Budget) -> Result<Proposal>;
+    /// Proposes after each of several positions of the observed tokens, each as if the sequence ended there.
+    /// `positions` ascend; positions may be forgotten on the way.
+    ///
+    /// # Errors
+    /// As [`DraftState::propose`].
+    fn propose_each(&mut self, tokens: &[u32], positions: &[usize], budget: &Budget) -> Result<Vec<Proposal>> {
+        let mut proposals = Vec::with_capacity(positions.len());
+        for &position in positions.iter().rev() {
+            self.truncate(position)?;
+            proposals.push(self.propose(&Anchor { tokens: &tokens[..=position] }, budget)?);
+        }
+        proposals.reverse();
+        Ok(proposals)
+    }
     /// Forgets every position from `len` on.
     ///
     /// # Errors

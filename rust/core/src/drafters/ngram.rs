@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BUDGET: Budget = Budget { depth: 8, nodes: 8 };
+    const BUDGET: Budget = Budget { depth: 8, nodes: 8, block: None, confidence: 0.0 };
 
     fn propose(config: NgramConfig, tokens: &[u32]) -> Vec<u32> {
         let mut state = Ngram::new(config).unwrap().open().unwrap();

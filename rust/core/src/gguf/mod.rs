@@ -27,7 +27,7 @@ use crate::error::{Error, Evidence, Result};
 pub use mapping::Mapping;
 pub use metadata::Metadata;
 pub use overrides::{Override, OverrideValue};
-pub use shards::Shard;
+pub use shards::{Shard, sha256};
 pub use tensor_info::TensorInfo;
 pub use value::{Array, Strings, Text, Value, ValueType};
 pub use writer::{TensorSpec, Writer, write, write_version};

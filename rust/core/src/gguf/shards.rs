@@ -1,8 +1,12 @@
 //! A model in several files: names, agreement, and the one set they make.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::error::{Error, Evidence, Result};
+use crate::gguf::GgufFile;
 use crate::gguf::metadata::Metadata;
 
 /// Index of a shard, from 0.
@@ -20,6 +24,26 @@ pub struct Shard {
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
+}
+
+/// SHA-256 of the bytes of a file, its shards one after the other, in hexadecimal.
+///
+/// # Errors
+/// `Error::Io` when a shard cannot be read.
+pub fn sha256(file: &GgufFile) -> Result<String> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    for shard in file.shards() {
+        let fail = |error| Error::io(&shard.path, error);
+        let mut reader = std::fs::File::open(&shard.path).map_err(fail)?;
+        loop {
+            match reader.read(&mut buffer).map_err(fail)? {
+                0 => break,
+                read => hash.update(&buffer[..read]),
+            }
+        }
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A path need not be text; a report must be.

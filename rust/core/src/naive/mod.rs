@@ -5,6 +5,8 @@
 mod ops;
 mod state;
 
+use std::sync::Arc;
+
 use crate::backend::{Backend, CacheType, Forest, Head, Outputs, Request, StateOptions, Top2, WeightSource};
 use crate::error::{Error, Evidence, Result};
 use crate::memory;
@@ -21,7 +23,7 @@ pub struct Naive;
 #[derive(Debug)]
 pub struct Plan {
     program: Program,
-    weights: Vec<Vec<f32>>,
+    weights: Vec<Arc<Vec<f32>>>,
 }
 
 impl Backend for Naive {
@@ -44,8 +46,12 @@ impl Backend for Naive {
         Ok(values)
     }
 
-    fn plan(&self, program: Program, weights: Vec<Vec<f32>>) -> Result<Plan> {
+    fn plan(&self, program: Program, weights: Vec<Arc<Vec<f32>>>) -> Result<Plan> {
         Ok(Plan { program, weights })
+    }
+
+    fn shared_weight(&self, plan: &Plan, id: WeightId) -> Arc<Vec<f32>> {
+        Arc::clone(&plan.weights[id.0 as usize])
     }
 
     fn open(&self, plan: &Plan, options: StateOptions) -> Result<State> {
@@ -60,15 +66,17 @@ impl Backend for Naive {
         request: &Request<'_>,
         outputs: &mut Outputs,
     ) -> Result<()> {
-        request.check(forest)?;
+        request.check(forest, &plan.program)?;
         state.begin(forest, plan.program.vocab_size)?;
         outputs.logits.clear();
         outputs.top2.clear();
         outputs.taps.clear();
         outputs.taps.resize(request.taps.len() * forest.len() * plan.program.hidden_size, 0.0);
         let buffers = plan.program.buffers.iter().map(|width| vec![0.0; forest.len() * width]).collect();
-        let mut run = Run { plan, state, forest, buffers, layer: 0 };
-        let result = plan.program.ops.iter().try_for_each(|op| run.op(op, request, outputs));
+        let mut run = Run { plan, state, forest, buffers, layer: 0, logits: Vec::new() };
+        let ops = if request.features.is_some() { &plan.program.inject } else { &plan.program.ops };
+        let result =
+            ops.iter().try_for_each(|op| run.op(op, request, outputs)).and_then(|()| run.finish(request, outputs));
         if result.is_err() {
             state.abandon(forest);
         }
@@ -103,12 +111,17 @@ struct Run<'a> {
     forest: &'a Forest,
     buffers: Vec<Vec<f32>>, // [buffers][rows * width]
     layer: usize,
+    logits: Vec<Vec<f32>>, // [requested rows][head_size]
 }
 
 impl Run<'_> {
     fn op(&mut self, op: &Op, request: &Request<'_>, outputs: &mut Outputs) -> Result<()> {
         let program = &self.plan.program;
         match op {
+            Op::Input { out } => {
+                let features = request.features.expect("only a run with features has this operation");
+                self.buffers[usize::from(out.0)].copy_from_slice(features);
+            }
             Op::Embed { table, scale, out } => {
                 let width = program.width(*out);
                 for (row, &token) in self.forest.tokens().iter().enumerate() {
@@ -181,6 +194,18 @@ impl Run<'_> {
                 let inner = self.buffers[usize::from(up.out.0)].clone();
                 self.linear(&inner, program.width(up.out), down);
             }
+            Op::Split { input, first, second, head_dim } => {
+                for (index, from) in self.buffers[usize::from(input.0)].clone().chunks_exact(*head_dim).enumerate() {
+                    let to = if index % 2 == 0 { first } else { second };
+                    self.buffers[usize::from(to.0)][index / 2 * head_dim..][..*head_dim].copy_from_slice(from);
+                }
+            }
+            Op::Gate { buf, gate } => {
+                let gate = self.buffers[usize::from(gate.0)].clone();
+                for (x, gate) in self.buffers[usize::from(buf.0)].iter_mut().zip(gate) {
+                    *x *= 1.0 / (1.0 + (-gate).exp());
+                }
+            }
             Op::AddScale { buf, add, scale } => {
                 let add = add.map(|add| self.buffers[usize::from(add.0)].clone());
                 for (index, to) in self.buffers[usize::from(buf.0)].iter_mut().enumerate() {
@@ -190,7 +215,10 @@ impl Run<'_> {
             Op::Head { input, norm, weight, bias, scale, softcap } => {
                 let x = self.normed(*input, Some(*norm));
                 self.tap(TapPoint::Final, &x, request, outputs);
-                self.head(&x, program.width(*input), *weight, *bias, (*scale, *softcap), request, outputs)?;
+                self.head(&x, program.width(*input), *weight, *bias, (*scale, *softcap), request);
+            }
+            Op::Markov { table, weight, scale, ids } => {
+                self.markov(*table, *weight, *scale, ids.as_deref(), request);
             }
         }
         Ok(())
@@ -226,37 +254,64 @@ impl Run<'_> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     fn head(
-        &self,
+        &mut self,
         x: &[f32],
         k: usize,
         weight: WeightId,
         bias: Option<WeightId>,
         (scale, softcap): (f32, Option<f32>),
         request: &Request<'_>,
-        outputs: &mut Outputs,
-    ) -> Result<()> {
+    ) {
         let weight = &self.plan.weights[weight.0 as usize];
         let bias = bias.map(|w| &self.plan.weights[w.0 as usize]);
-        for &row in request.rows {
-            let x = &x[row * k..][..k];
-            let logits: Vec<f32> = weight
-                .chunks_exact(k)
-                .enumerate()
-                .map(|(id, weight)| {
+        self.logits = request
+            .rows
+            .iter()
+            .map(|&row| {
+                let x = &x[row * k..][..k];
+                let logit = |(id, weight)| {
                     let logit = (ops::dot(weight, x) + bias.map_or(0.0, |bias| bias[id])) * scale;
                     softcap.map_or(logit, |cap| cap * (logit / cap).tanh())
-                })
-                .collect();
+                };
+                weight.chunks_exact(k).enumerate().map(logit).collect()
+            })
+            .collect();
+    }
+
+    /// Biases each requested row by the choice at the one before it in its draft block.
+    fn markov(&mut self, table: WeightId, weight: WeightId, scale: f32, ids: Option<&[u32]>, request: &Request<'_>) {
+        let rank = self.plan.program.weight(table).shape[1];
+        let table = &self.plan.weights[table.0 as usize];
+        let weight = &self.plan.weights[weight.0 as usize];
+        let width = self.forest.draft_blocks().map_or(self.forest.len(), |blocks| blocks.width);
+        let mut before: Option<(usize, u32)> = None;
+        for (&row, logits) in request.rows.iter().zip(&mut self.logits) {
+            let block = row / width;
+            let previous = match before {
+                Some((last, token)) if last == block => token,
+                _ => self.forest.tokens()[block * width],
+            };
+            let embedded = &table[previous as usize * rank..][..rank];
+            for (logit, weight) in logits.iter_mut().zip(weight.chunks_exact(rank)) {
+                *logit += scale * ops::dot(weight, embedded);
+            }
+            let choice = Top2::of(logits).token;
+            before = Some((block, ids.map_or(choice, |ids| ids[choice as usize])));
+        }
+    }
+
+    /// Hands out what was asked for of the head.
+    fn finish(&self, request: &Request<'_>, outputs: &mut Outputs) -> Result<()> {
+        for (&row, logits) in request.rows.iter().zip(&self.logits) {
             if let Some(id) = logits.iter().position(|logit| !logit.is_finite()) {
                 return Err(Error::model(
                     Evidence::new("logit is not finite").key(format!("row {row}, token {id}")).found(logits[id]),
                 ));
             }
             match request.head {
-                Head::Logits => outputs.logits.extend_from_slice(&logits),
-                Head::Top2 => outputs.top2.push(Top2::of(&logits)),
+                Head::Logits => outputs.logits.extend_from_slice(logits),
+                Head::Top2 => outputs.top2.push(Top2::of(logits)),
             }
         }
         Ok(())

@@ -55,8 +55,7 @@ impl State {
         forest.check(vocab_size, self.options, |slot| self.committed[slot])?;
         for (slot, range) in forest.slot_rows() {
             self.drop_pending(slot);
-            let base = range.start as i32;
-            self.pending[slot] = forest.parents()[range].iter().map(|&p| if p < 0 { -1 } else { p - base }).collect();
+            self.pending[slot] = forest.pending_parents(range).collect();
         }
         Ok(())
     }
@@ -89,16 +88,26 @@ impl State {
         let slot = forest.slots()[row] as usize;
         let first_row = forest.slots().iter().position(|&s| s as usize == slot).expect("the row has a slot");
         let committed = self.committed[slot];
-        let mut path = Vec::new();
-        let mut node = row as i32;
-        while node >= 0 {
-            path.push(committed + node as usize - first_row);
-            node = forest.parents()[node as usize];
-        }
-        path.reverse();
-        let mut order: Vec<usize> = (0..committed).chain(path).collect();
+        let stored = |row: usize| committed + row - first_row;
+        let mut order: Vec<usize> = match forest.block_rows(row) {
+            Some(block) => {
+                let before = forest.positions()[block.start] as usize;
+                (0..before).chain(block.map(stored)).collect()
+            }
+            None => {
+                let mut path = Vec::new();
+                let mut node = row as i32;
+                while node >= 0 {
+                    path.push(stored(node as usize));
+                    node = forest.parents()[node as usize];
+                }
+                path.reverse();
+                (0..committed).chain(path).collect()
+            }
+        };
         if let Some(window) = window {
-            order.drain(..order.len().saturating_sub(window));
+            // Places in this order are positions.
+            order.drain(..(forest.positions()[row] as usize + 1).saturating_sub(window));
         }
         Visible { rows: &self.rows[slot][cache], order, num_kv_heads, key_dim, value_dim }
     }

@@ -72,12 +72,16 @@ pub struct Program {
     pub caches: Vec<CacheSpec>,
     /// Operations in the order they run.
     pub ops: Vec<Op>,
+    /// Operations that run instead when features enter: a drafter's way from features to keys and values.
+    pub inject: Vec<Op>,
     /// Number of transformer layers (MTP blocks excluded).
     pub num_layers: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Rows of the output head.
+    /// Number of tokens that can enter.
     pub vocab_size: usize,
+    /// Rows of the output head: the vocabulary's size, or fewer for a drafter with a reduced vocabulary.
+    pub head_size: usize,
     /// Context length the model was trained for.
     pub train_ctx: usize,
 }
@@ -86,6 +90,14 @@ impl Program {
     /// The width of a buffer.
     pub fn width(&self, buf: Buf) -> usize {
         self.buffers[usize::from(buf.0)]
+    }
+
+    /// Width of the features that `inject` takes; 0 without it.
+    pub fn input_width(&self) -> usize {
+        match self.inject.first() {
+            Some(Op::Input { out }) => self.width(*out),
+            _ => 0,
+        }
     }
 
     /// The specification of a weight.
@@ -102,6 +114,8 @@ pub struct ProgramBuilder {
     ropes: Vec<RopeSpec>,
     caches: Vec<CacheSpec>,
     ops: Vec<Op>,
+    inject: Vec<Op>,
+    head_size: Option<usize>,
 }
 
 impl ProgramBuilder {
@@ -151,6 +165,16 @@ impl ProgramBuilder {
         self.ops.push(op);
     }
 
+    /// Adds an operation that runs when features enter.
+    pub fn inject(&mut self, op: Op) {
+        self.inject.push(op);
+    }
+
+    /// Sets the rows of the output head where they are not the vocabulary.
+    pub fn head_rows(&mut self, rows: usize) {
+        self.head_size = Some(rows);
+    }
+
     /// Closes the program.
     pub fn finish(
         self,
@@ -167,9 +191,11 @@ impl ProgramBuilder {
             ropes: self.ropes,
             caches: self.caches,
             ops: self.ops,
+            inject: self.inject,
             num_layers,
             hidden_size,
             vocab_size,
+            head_size: self.head_size.unwrap_or(vocab_size),
             train_ctx,
         }
     }

@@ -1,5 +1,7 @@
 //! The operations of a program.
 
+use std::sync::Arc;
+
 use super::{Buf, WeightId};
 
 /// A root-mean-square norm: `x * rsqrt(mean(x^2) + eps) * weight`.
@@ -54,6 +56,11 @@ pub enum Op {
         /// Factor of the looked-up row (1 for llama).
         scale: f32,
         /// The residual stream.
+        out: Buf,
+    },
+    /// Features enter: the first operation of `Program::inject`.
+    Input {
+        /// Receives one row of features a row.
         out: Buf,
     },
     /// A point that can be tapped; costs nothing unless asked for.
@@ -114,6 +121,24 @@ pub enum Op {
         /// Per-head extra logit in the denominator, `[num_heads]`.
         sinks: Option<WeightId>,
     },
+    /// Parts the heads of a projection: each head of `input` holds a head of `first`, then one of `second`.
+    Split {
+        /// `[rows, num_heads * 2 * head_dim]`
+        input: Buf,
+        /// `[rows, num_heads * head_dim]`
+        first: Buf,
+        /// `[rows, num_heads * head_dim]`
+        second: Buf,
+        /// Width of a head of either part.
+        head_dim: usize,
+    },
+    /// `buf *= sigmoid(gate)`: the output gate of attention.
+    Gate {
+        /// Buffer that changes.
+        buf: Buf,
+        /// Buffer of the same width.
+        gate: Buf,
+    },
     /// `out += down(act(gate x) * up x)` on the normed input.
     GatedMlp {
         /// The residual stream, input and output.
@@ -152,5 +177,19 @@ pub enum Op {
         scale: f32,
         /// `cap * tanh(logit / cap)` where set, after the factor.
         softcap: Option<f32>,
+    },
+    /// Adds to each requested row of logits a bias from the token before it (a vanilla Markov head, after [`Op::Head`]).
+    ///
+    /// The requested rows of a draft block form a chain in their order: before the first stands the block's first
+    /// token, before each other the choice (the largest biased logit, lowest row on a tie) at the one before.
+    Markov {
+        /// Matrix `[vocab, rank]`, looked up by the previous token.
+        table: WeightId,
+        /// Matrix `[head_size, rank]`: `logits += scale * weight table[previous]`.
+        weight: WeightId,
+        /// Factor of the bias.
+        scale: f32,
+        /// Token of each row of the head, where the head's rows are not the vocabulary. `[head_size]`
+        ids: Option<Arc<[u32]>>,
     },
 }

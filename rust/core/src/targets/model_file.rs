@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
+use draftgauge_kernels::quant::QuantType;
+
 use crate::error::{Error, Evidence, Result};
 use crate::gguf::{GgufFile, Metadata};
 use crate::program::{ProgramBuilder, RopeScaling, WeightId, WeightUse};
@@ -157,6 +159,50 @@ impl<'a> ModelFile<'a> {
         if self.has(name) { self.weight(builder, name, shape, usage).map(Some) } else { Ok(None) }
     }
 
+    /// The keys and values that are read.
+    pub fn metadata(&self) -> &'a Metadata {
+        self.metadata
+    }
+
+    /// The numbers of a small tensor, where the file has it.
+    pub fn values(&mut self, name: &str) -> Result<Option<Vec<f32>>> {
+        let Some(info) = self.file.tensor(name) else { return Ok(None) };
+        let Some(ty) = info.ty.filter(|ty| ty.dequantizes()) else {
+            return Err(self.bad_tensor(
+                name,
+                "tensor cannot be read as numbers",
+                "a floating or quantized type",
+                info.type_name(),
+            ));
+        };
+        let data = self.file.data(info)?;
+        let mut values = vec![0.0; self.shape(name)?.iter().product()];
+        draftgauge_kernels::quant::dequantize(ty, data, &mut values)?;
+        self.used.insert(name.to_owned());
+        Ok(Some(values))
+    }
+
+    /// The one number of a tensor, where the file has it.
+    pub fn scalar(&mut self, name: &str) -> Result<Option<f32>> {
+        match self.values(name)?.as_deref() {
+            None => Ok(None),
+            Some(&[value]) if value.is_finite() => Ok(Some(value)),
+            Some(values) => Err(self.bad_tensor(name, "tensor is no factor", "one finite number", values.len())),
+        }
+    }
+
+    /// The whole numbers of an I64 tensor, where the file has it.
+    pub fn integers(&mut self, name: &str) -> Result<Option<Vec<i64>>> {
+        let Some(info) = self.file.tensor(name) else { return Ok(None) };
+        if info.ty != Some(QuantType::I64) {
+            return Err(self.bad_tensor(name, "tensor has the wrong type", QuantType::I64, info.type_name()));
+        }
+        let (numbers, _) = self.file.data(info)?.as_chunks::<8>();
+        let numbers = numbers.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect();
+        self.used.insert(name.to_owned());
+        Ok(Some(numbers))
+    }
+
     /// The rotary scaling of the file, as llama.cpp reads its keys.
     pub fn rope_scaling(&self, train_ctx: usize) -> Result<RopeScaling> {
         let type_key = self.key("rope.scaling.type");
@@ -215,7 +261,8 @@ impl<'a> ModelFile<'a> {
         Error::model(Evidence::new("metadata key is missing").path(self.file.path()).key(self.key(key)))
     }
 
-    fn bad_tensor(&self, name: &str, what: &str, expected: impl Display, found: impl Display) -> Error {
+    /// An error about a tensor of this file.
+    pub fn bad_tensor(&self, name: &str, what: &str, expected: impl Display, found: impl Display) -> Error {
         Error::model(Evidence::new(what).path(self.file.path()).tensor(name).expected(expected).found(found))
     }
 

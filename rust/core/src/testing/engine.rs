@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::mix;
-use crate::backend::{CacheType, Engine, EngineState, Forest, Head, Outputs, Request, StateOptions, Top2};
+use draftgauge_kernels::quant::QuantType;
+
+use crate::backend::{CacheType, Engine, EngineState, Forest, Head, Origin, Outputs, Request, StateOptions, Top2};
 use crate::error::{Error, Evidence, Result};
-use crate::program::{Program, ProgramBuilder};
+use crate::program::{Program, ProgramBuilder, WeightSpec};
 use crate::sampling;
 use crate::session::{Detokenize, SessionModel};
 
@@ -49,6 +51,22 @@ impl Engine for FakeEngine {
 
     fn state_bytes(&self, _options: StateOptions) -> u64 {
         0
+    }
+
+    fn weight_bytes(&self, _spec: &WeightSpec, _ty: QuantType) -> u64 {
+        0
+    }
+
+    fn attach(
+        &self,
+        _program: Program,
+        _origin: &mut dyn FnMut(&WeightSpec) -> Result<Origin>,
+    ) -> Result<Arc<dyn Engine>> {
+        Err(Error::model(Evidence::new("an engine without weights takes no other program")))
+    }
+
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

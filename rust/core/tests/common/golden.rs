@@ -35,7 +35,7 @@ pub fn load_file<B: Backend>(path: &Path, backend: B) -> Arc<dyn Engine> {
         .map(|spec| {
             let info = file.tensor(&spec.name).unwrap();
             let (ty, data) = (info.ty.unwrap(), file.bytes(info).unwrap());
-            backend.weight(spec, WeightSource { ty, shape: spec.shape.clone(), data }).unwrap()
+            Arc::new(backend.weight(spec, WeightSource { ty, shape: spec.shape.clone(), data }).unwrap())
         })
         .collect();
     let backend = Arc::new(backend);
@@ -100,7 +100,7 @@ pub fn worst<B: Backend>(backend: impl Fn() -> B) -> (f32, f32) {
             let (logits, num_rows) = expected.logits(length);
             let rows: Vec<usize> = (length - num_rows..length).collect();
             let mut outputs = Outputs::default();
-            let request = Request { rows: &rows, head: Head::Logits, taps: &points };
+            let request = Request { rows: &rows, head: Head::Logits, taps: &points, features: None };
             state.run(&Forest::chain(&tokens[..length], 0, 0), &request, &mut outputs).unwrap();
             worst.0 = worst.0.max(off(&outputs.logits, &logits));
 

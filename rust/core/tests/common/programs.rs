@@ -173,7 +173,7 @@ impl Model {
             .weights
             .iter()
             .zip(&self.sources)
-            .map(|(spec, source)| backend.weight(spec, source.clone()).unwrap())
+            .map(|(spec, source)| Arc::new(backend.weight(spec, source.clone()).unwrap()))
             .collect();
         let backend = Arc::new(backend);
         let plan = backend.plan(self.program.clone(), weights).unwrap();
