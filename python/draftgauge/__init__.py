@@ -24,6 +24,7 @@ from draftgauge.errors import (
     TreeError,
 )
 from draftgauge.info import build_info
+from draftgauge.scores import Scores, score
 from draftgauge.targets import Target
 from draftgauge.text import ChatTemplate, Tokenizer
 from draftgauge.types import Chunk, DraftStats, Generation, Timings
@@ -41,6 +42,7 @@ __all__ = [
     "PairingError",
     "QuantError",
     "Run",
+    "Scores",
     "Session",
     "Target",
     "Timings",
@@ -50,6 +52,7 @@ __all__ = [
     "generate",
     "gguf",
     "quant",
+    "score",
     "stream",
     "trace",
     "verify",

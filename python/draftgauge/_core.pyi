@@ -166,12 +166,40 @@ def measure_text(
 class Drafter:
     @staticmethod
     def ngram(max_n: int, draft_len: int) -> Drafter: ...
+    @staticmethod
+    def load(path: str, target: Target, *, kind: str | None, metadata: Sequence[str], overrides: str) -> Drafter: ...
+    def with_overrides(self, overrides: str) -> Drafter: ...
     @property
     def kind(self) -> str: ...
     @property
     def draft_len(self) -> int: ...
     @property
+    def block_size(self) -> int | None: ...
+    @property
+    def tap_layers(self) -> list[int]: ...
+    @property
+    def notices(self) -> list[str]: ...
+    @property
     def config(self) -> list[tuple[str, str, str]]: ...
+    @property
+    def checks(self) -> str: ...
+
+def measure_draft(target: Target, drafter: Drafter, depth: int, repeats: int) -> str: ...
+def pairing_checks(target: GgufFile, drafter: str) -> str: ...
+def score_tokens(
+    target: Target,
+    drafter: Drafter,
+    tokens: Sequence[int],
+    start: int,
+    draft_n_max: int | None,
+    draft_block: int | None,
+) -> tuple[
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float32] | None,
+    npt.NDArray[np.uint32],
+    npt.NDArray[np.float32],
+]: ...
 
 @final
 class Options:
@@ -193,6 +221,8 @@ class Options:
         seed: int,
         stream_id: int,
         draft_n_max: int | None,
+        draft_block: int | None,
+        draft_p_min: float,
     ) -> Options: ...
 
 @final

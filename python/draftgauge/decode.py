@@ -99,15 +99,16 @@ class Run:
         trace: str | os.PathLike[str] | None = None,
         on_prefill: Callable[[float], object] | None = None,
     ) -> None:
-        _refuse_later(draft_block=draft_block, draft_p_min=draft_p_min, tree_budget=tree_budget, verify=verify)
+        _refuse_later(tree_budget=tree_budget, verify=verify)
         target, drafter = session._target, session._drafter
         self._target = target
         self._on_prefill = on_prefill
         tokens = prompt_tokens(target, prompt, raw=raw, system=system)
         stops = [stop] if isinstance(stop, str) else list(stop)
         limit = None if max_tokens is None or max_tokens == -1 else _unsigned("max_tokens", max_tokens)
-        if drafter is None and draft_n_max is not None:
-            raise ValueError(f"option without effect: draft_n_max: expected a drafter beside it, found {draft_n_max}")
+        for name, value in (("draft_n_max", draft_n_max), ("draft_block", draft_block)):
+            if drafter is None and value is not None:
+                raise ValueError(f"option without effect: {name}: expected a drafter beside it, found {value}")
         sampling: dict[str, Any] = {
             "temperature": float(temperature),
             "top_k": _unsigned("top_k", top_k),
@@ -121,6 +122,8 @@ class Run:
             "seed": session._seed,
             "stream_id": session._stream_id,
             "draft_n_max": None if draft_n_max is None else _unsigned("draft_n_max", draft_n_max),
+            "draft_block": None if draft_block is None else _unsigned("draft_block", draft_block),
+            "draft_p_min": float(draft_p_min),
         }
         biases = [(_unsigned("logit_bias", token), float(bias)) for token, bias in (logit_bias or {}).items()]
         options = core.Options(max_tokens=limit, logit_bias=biases, stop=stops, **sampling)
@@ -135,9 +138,11 @@ class Run:
             "drafter": None if drafter is None else drafter_facts(drafter),
             **target_settings(target),
         }
-        self._notices = list(target.notices)
+        self._notices = [*target.notices, *([] if drafter is None else drafter.notices)]
         if drafter is not None and draft_n_max is None:
             self._settings["draft_n_max"] = drafter.draft_len
+        if drafter is not None and draft_block is None:
+            self._settings["draft_block"] = drafter.block_size
         if drafter is not None and draft_n_max == 0:
             self._notices.append(f"the {drafter.kind} drafter was given and cannot draft: draft_n_max is 0")
         header = (
@@ -245,8 +250,13 @@ def generate(
         What the noise is a function of, beside position and token.
     draft_n_max : int, optional
         Most drafts a step; by default the drafter's own length.
-    draft_block, draft_p_min, tree_budget, verify
-        For drafters and verifiers of later releases; other values than the defaults are refused.
+    draft_block : int, optional
+        Width of the draft block, for drafters that have one; by default the trained width.
+    draft_p_min : float
+        Ends a draft before the first token whose confidence is below this. Without a confidence head, a draft's
+        confidence is its probability among the ten likeliest, as llama.cpp has it.
+    tree_budget, verify
+        For trees and verifiers of later releases; other values than the defaults are refused.
     raw : bool
         Use no chat template.
     system : str, optional
@@ -420,7 +430,13 @@ def target_settings(target: Target) -> dict[str, Any]:
 def drafter_facts(drafter: Drafter) -> dict[str, Any]:
     """Kind and configuration of a drafter, with the provenance of each field."""
     config = {name: {"value": one.value, "provenance": one.provenance} for name, one in drafter.config.items()}
-    return {"kind": drafter.kind, "draft_len": drafter.draft_len, "config": config}
+    return {
+        "kind": drafter.kind,
+        "draft_len": drafter.draft_len,
+        "block_size": drafter.block_size,
+        "tap_layers": drafter.tap_layers,
+        "config": config,
+    }
 
 
 def trace_header(target: Target, drafter: Drafter | None, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -439,7 +455,7 @@ def trace_header(target: Target, drafter: Drafter | None, settings: Mapping[str,
         "settings": dict(settings),
         "machine": machine(),
         "kernels": target.kernels,
-        "notices": target.notices,
+        "notices": [*target.notices, *([] if drafter is None else drafter.notices)],
     }
 
 
@@ -457,11 +473,7 @@ def machine() -> dict[str, Any]:
     return {"cpu": cpu, "cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()}
 
 
-def _refuse_later(*, draft_block: int | None, draft_p_min: float, tree_budget: int, verify: str) -> None:
-    if draft_block is not None:
-        raise ValueError(f"a later release brings drafters with a block: draft_block {draft_block}")
-    if draft_p_min != 0:
-        raise ValueError(f"a later release brings drafters with a confidence: draft_p_min {draft_p_min}")
+def _refuse_later(*, tree_budget: int, verify: str) -> None:
     if tree_budget != 0:
         raise ValueError(f"a later release brings draft trees: tree_budget {tree_budget}")
     if verify in ("rejection", "block"):

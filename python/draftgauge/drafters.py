@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from draftgauge._door import core
 
 if TYPE_CHECKING:
     from draftgauge.targets import Target
 
-__all__ = ["Drafter", "Setting"]
+__all__ = ["Check", "Drafter", "Setting", "pairing"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,27 @@ class Setting:
     provenance: str
 
 
+@dataclass(frozen=True)
+class Check:
+    """One line of a pairing: how a drafter fits its target in one respect.
+
+    Attributes
+    ----------
+    name : str
+        What was checked.
+    verdict : str
+        ``ok``, ``notice`` (it runs, and may be why acceptance is low) or ``error``.
+    detail : str
+        The two sides.
+    """
+
+    name: str
+    verdict: Literal["ok", "notice", "error"]
+    detail: str
+
+
 class Drafter:
-    """A drafter, immutable and shared between sessions. Made by :meth:`ngram`.
+    """A drafter, immutable and shared between sessions. Made by :meth:`ngram` or :meth:`from_gguf`.
 
     Examples
     --------
@@ -70,19 +90,68 @@ class Drafter:
 
     @classmethod
     def from_gguf(
-        cls, path: str | os.PathLike[str], *, target: Target, overrides: dict[str, object] | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        target: Target,
+        overrides: Mapping[str, object] | None = None,
+        kind: Literal["dflash", "dspark"] | None = None,
+        metadata: Sequence[str] = (),
     ) -> Drafter:
-        """Refused: drafters with weights (DFlash, DSpark, MTP) come in a later release.
+        """Load a DFlash or DSpark drafter for a target, on the target's device.
+
+        The format is that of llama.cpp's ``dflash`` architecture. What the file lacks, embedding table and output head,
+        is borrowed from the target.
+
+        Parameters
+        ----------
+        path : path
+            The GGUF file.
+        target : Target
+            The model whose tokens are to be drafted.
+        overrides : mapping of str to object, optional
+            Settings that replace what the file says, by the names in :attr:`config`, and ``tap_offset``, which moves
+            every tap layer.
+        kind : str, optional
+            What the file is to be run as. A file without a Markov head does not tell whether its anchor's row
+            predicts: ``dspark`` says that it does.
+        metadata : sequence of str
+            Metadata that replaces the file's, as ``KEY=TYPE:VALUE``.
 
         Raises
         ------
         FileNotFoundError
             When there is no such file.
+        GgufError, ModelError
+            For a file that cannot be read or holds no drafter that runs here.
+        PairingError
+            When the drafter does not fit the target; the message says what differs.
         ValueError
-            Always else.
+            For a setting that does not exist or cannot have its value.
         """
-        Path(path).stat()
-        raise ValueError(f"a later release brings drafters with weights: {os.fspath(path)}")
+        return cls(
+            core.Drafter.load(
+                os.fspath(path), target._inner, kind=kind, metadata=list(metadata), overrides=_settings(overrides)
+            )
+        )
+
+    def with_overrides(self, overrides: Mapping[str, object]) -> Drafter:
+        """Return the same drafter with other settings. Weights are shared with this one, not loaded again.
+
+        Parameters
+        ----------
+        overrides : mapping of str to object
+            As in :meth:`from_gguf`. ``features`` takes ``real``, ``zero`` or ``shuffle``: a drafter that drafts as
+            well without the target's features is not using them.
+
+        Raises
+        ------
+        ValueError
+            For a setting that does not exist or cannot have its value, or a drafter without settings.
+        PairingError
+            For tap layers that the target does not have.
+        """
+        return type(self)(self._inner.with_overrides(_settings(overrides)))
 
     @property
     def kind(self) -> str:
@@ -97,12 +166,22 @@ class Drafter:
     @property
     def block_size(self) -> int | None:
         """Width of the block that it fills in one pass; ``None`` for drafters that have none."""
-        return None
+        return self._inner.block_size
 
     @property
     def tap_layers(self) -> list[int]:
-        """Target layers whose output it reads."""
-        return []
+        """Target layers whose output it reads; -1 is the embedding output."""
+        return self._inner.tap_layers
+
+    @property
+    def notices(self) -> list[str]:
+        """What was noticed while it was loaded."""
+        return self._inner.notices
+
+    @property
+    def pairing(self) -> list[Check]:
+        """How it fits its target, one check a line; none for drafters without weights."""
+        return [Check(**check) for check in json.loads(self._inner.checks)]
 
     @property
     def config(self) -> dict[str, Setting]:
@@ -111,3 +190,27 @@ class Drafter:
 
     def __repr__(self) -> str:
         return f"<Drafter {self.kind}, {self.draft_len} drafts>"
+
+
+def pairing(target: str | os.PathLike[str], drafter: str | os.PathLike[str]) -> list[Check]:
+    """Compare a drafter's file with a target's. No weight is loaded.
+
+    Raises
+    ------
+    FileNotFoundError
+        When a file is not there.
+    GgufError, ModelError
+        For a file that cannot be read, a target that does not run here, or a file that holds no drafter.
+    """
+    opened = core.gguf_open(os.fspath(target))
+    return [Check(**check) for check in json.loads(core.pairing_checks(opened, os.fspath(drafter)))]
+
+
+def _settings(overrides: Mapping[str, object] | None) -> str:
+    def plain(value: Any) -> Any:
+        # NumPy's numbers and arrays.
+        if hasattr(value, "tolist"):
+            return value.tolist()
+        raise TypeError(f"overrides: expected a number, text, list or None, found {type(value).__name__}")
+
+    return json.dumps(dict(overrides or {}), default=plain)

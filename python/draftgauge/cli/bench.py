@@ -9,9 +9,9 @@ import typer
 
 from draftgauge._door import core
 from draftgauge.cli import options, output
+from draftgauge.cli.drafting import DrafterChoice, announce
 from draftgauge.cli.failure import CHECK_FAILED, DONE, RefusalError
 from draftgauge.cli.loading import load_target
-from draftgauge.cli.models import refuse_drafter
 
 EXAMPLE = """draftgauge bench -m demo
 draftgauge bench -m model.gguf -p 128,512 -n 32 -d 1024 --rows 1,4,8 --json"""
@@ -37,12 +37,15 @@ def command(
     cache_type_v: options.CacheV = None,
     no_pack: options.NoPack = False,
     override_kv: options.OverrideKv = None,
+    spec_type: options.SpecType = "auto",
+    draft_override_kv: options.DraftOverrideKv = None,
+    target_layers: options.TargetLayers = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
 ) -> int:
     """Measure speeds in one run, the memory's included. Exit code 1 when a choice depended on the number of rows."""
-    refuse_drafter(model_draft)
+    choice = DrafterChoice(model_draft, spec_type, override_kv=draft_override_kv, target_layers=target_layers)
     lengths = _numbers(prompt, "-p", allow_zero=True)
     counts = _numbers(rows, "--rows", allow_zero=False)
     for option, value, least in (("-n", predict, 0), ("-d", depth, 0), ("-r", repetitions, 1)):
@@ -60,18 +63,24 @@ def command(
         override_kv=override_kv,
         verbose=verbose,
     )
+    drafter = choice.load(target)
+    if drafter is not None:
+        announce(drafter, depth=None, block=None)
     with output.bar("measuring") as progress:
         measured = json_module.loads(
             core.measure_speed(
                 target._inner, [length for length in lengths if length], predict, depth, counts, repetitions, progress
             )
         )
+    draft = None
+    if drafter is not None:
+        draft = json_module.loads(core.measure_draft(target._inner, drafter._inner, depth, repetitions))
     decode = measured["decode"] or {"n": 0, "tok_s": None, "runs": []}
     report = {
         "prefill": measured["prefill"],
         "decode": decode,
         "verify": measured["verify"],
-        "draft": None,
+        "draft": draft,
         "bandwidth_gb_s": measured["bandwidth_gb_s"],
         "bytes_per_token": measured["bytes_per_token"],
         "bandwidth_share": measured["bandwidth_share"],
@@ -86,13 +95,13 @@ def command(
             "hidden_size": target.hidden_size,
             "vocab_size": target.vocab_size,
         },
-        "notices": target.notices,
+        "notices": [*target.notices, *([] if drafter is None else drafter.notices)],
     }
     if json:
         output.print_json(report)
     else:
         _print(report)
-        output.notices(target.notices)
+        output.notices(report["notices"])
     figures = [*report["prefill"], *([decode] if predict else []), *report["verify"]]
     return DONE if all(figure["equal"] for figure in figures) else CHECK_FAILED
 
@@ -108,6 +117,16 @@ def _print(report: dict[str, object]) -> None:
     if report["bandwidth_share"] is not None:
         rows.append(("share of the memory's speed", f"{report['bandwidth_share']:.0%}"))
     print(output.table((f"{report['kernels']}, {report['threads']} threads", ""), rows))
+    draft = report["draft"]
+    if isinstance(draft, dict):
+        # A target's step is what a draft competes with.
+        step = f", {draft['seconds'] * decode['tok_s']:.2f} of a decode step" if decode["n"] else ""
+        print()
+        rows = [
+            (f"proposal of {draft['drafts']} after {draft['context']}", f"{draft['seconds'] * 1e3:.2f} ms{step}"),
+            ("features of a position", f"{draft['observe_seconds'] * 1e3:.2f} ms"),
+        ]
+        print(output.table(("drafter", ""), rows))
     verify = _list(report["verify"])
     if verify:
         print()

@@ -12,18 +12,15 @@ from typing import Annotated
 import typer
 
 from draftgauge.cli import options, output
+from draftgauge.cli.drafting import DrafterChoice, announce
 from draftgauge.cli.failure import DONE, INTERRUPTED, RefusalError, later
 from draftgauge.cli.loading import load_target
-from draftgauge.cli.models import refuse_drafter
 from draftgauge.decode import Run, Session
-from draftgauge.drafters import Drafter
 from draftgauge.types import Generation
 
 EXAMPLE = """draftgauge generate -m demo --spec-type ngram -p "Say the days of the week twice." -n 64
 draftgauge generate -m model.gguf -f prompt.txt --temp 0.7 --seed 7 --json"""
 
-SPEC_TYPES = {"auto": "auto", "none": "none", "ngram": "ngram", "ngram-simple": "ngram"}
-LATER_SPEC_TYPES = ("dflash", "dspark", "mtp", "draft-dflash", "draft-dspark", "draft-mtp")
 LATER_VERIFIERS = ("rejection", "block")
 
 
@@ -66,17 +63,16 @@ def command(
         typer.Option("--logit-bias", metavar="ID±X", help="Add X to a token's logit; can be repeated."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="-1 draws one and prints it.")] = 0,
-    spec_type: Annotated[
-        str, typer.Option("--spec-type", metavar="TYPE", help="auto, none or ngram (later: dflash, dspark, mtp).")
-    ] = "auto",
+    spec_type: options.SpecType = "auto",
     spec_draft_n_max: Annotated[
         str | None, typer.Option("--spec-draft-n-max", metavar="N", help="Longest draft; default: the drafter's own.")
     ] = None,
     spec_draft_block: Annotated[
-        int | None, typer.Option("--spec-draft-block", metavar="N", help="Block width (later release).")
+        int | None,
+        typer.Option("--spec-draft-block", metavar="N", help="Width of the draft block; default: the trained one."),
     ] = None,
     spec_draft_p_min: Annotated[
-        float, typer.Option("--spec-draft-p-min", metavar="P", help="Confidence cut (later release); 0: off.")
+        float, typer.Option("--spec-draft-p-min", metavar="P", help="End a draft below this confidence; 0: off.")
     ] = 0.0,
     tree_budget: Annotated[
         str, typer.Option("--tree-budget", metavar="N", help="Nodes of a draft tree (later release); 0: a chain.")
@@ -99,9 +95,16 @@ def command(
     debug: options.Debug = False,
 ) -> int:
     """Generate text, streamed as it comes; accepted drafts are coloured, a summary ends it on stderr."""
-    drafter = _drafter(model_draft, spec_type)
-    _refuse_later(spec_draft_block, spec_draft_p_min, tree_budget, verify, draft_override_kv, target_layers)
-    n_max = _draft_length(spec_draft_n_max, drafter)
+    choice = DrafterChoice(model_draft, spec_type, override_kv=draft_override_kv, target_layers=target_layers)
+    _refuse_later(tree_budget, verify)
+    n_max = _draft_length(spec_draft_n_max, choice)
+    for option, given in (("--spec-draft-block", spec_draft_block), ("--spec-draft-p-min", spec_draft_p_min or None)):
+        if given is not None and not choice.given:
+            raise RefusalError("option without effect", option, expected="a drafter", found="none")
+    if not 0 <= spec_draft_p_min < 1:
+        raise RefusalError(
+            "invalid value", "--spec-draft-p-min", expected="0 or more and less than 1", found=str(spec_draft_p_min)
+        )
     if not (math.isfinite(temp) and temp >= 0):
         raise RefusalError("invalid value", "--temp", expected="a finite number of at least 0", found=str(temp))
     if predict < -1:
@@ -127,10 +130,9 @@ def command(
         chat_template=chat_template,
         verbose=verbose,
     )
+    drafter = choice.load(target)
     if drafter is not None:
-        depth = drafter.draft_len if n_max is None else min(n_max, drafter.draft_len)
-        state = "active" if depth else "inactive"
-        output.say(f"draftgauge: drafter: {drafter.kind} {state}, depth {depth}, no block, taps {drafter.tap_layers}")
+        announce(drafter, depth=n_max, block=spec_draft_block)
     with output.bar("prompt") as progress:
         run = Run(
             Session(target, drafter, seed=seed),
@@ -148,6 +150,8 @@ def command(
             stop=reverse_prompt or (),
             ignore_eos=ignore_eos,
             draft_n_max=n_max,
+            draft_block=spec_draft_block,
+            draft_p_min=spec_draft_p_min,
             raw=raw,
             system=system,
             trace=trace,
@@ -206,45 +210,24 @@ def summary(result: Generation) -> str:
     return "draftgauge: " + ", ".join(parts)
 
 
-def _drafter(model_draft: str | None, spec_type: str) -> Drafter | None:
-    if spec_type in LATER_SPEC_TYPES:
-        raise later(f"the drafter {spec_type.removeprefix('draft-')}", f"--spec-type {spec_type}")
-    if spec_type not in SPEC_TYPES:
-        raise RefusalError(
-            "invalid value", "--spec-type", expected=f"one of {', '.join(SPEC_TYPES)}", found=spec_type or "nothing"
-        )
-    refuse_drafter(model_draft)
-    return Drafter.ngram() if SPEC_TYPES[spec_type] == "ngram" else None
-
-
-def _refuse_later(
-    block: int | None, p_min: float, tree_budget: str, verify: str, override: list[str] | None, layers: str | None
-) -> None:
+def _refuse_later(tree_budget: str, verify: str) -> None:
     """Refuse what later releases bring: an option that is ignored would be a lie."""
-    if block is not None:
-        raise later("drafters with a block width", f"--spec-draft-block {block}")
-    if p_min != 0:
-        raise later("drafters with a confidence", f"--spec-draft-p-min {p_min}")
     if tree_budget != "0":
         raise later("draft trees", f"--tree-budget {tree_budget}")
     if verify in LATER_VERIFIERS:
         raise later(f"the {verify} verifier", f"--verify {verify}")
     if verify != "match":
         raise RefusalError("invalid value", "--verify", expected="match", found=verify or "nothing")
-    if override:
-        raise later("drafters with metadata", f"--draft-override-kv {override[0]}")
-    if layers is not None:
-        raise later("drafters with target layers", f"--target-layers {layers}")
 
 
-def _draft_length(text: str | None, drafter: Drafter | None) -> int | None:
+def _draft_length(text: str | None, choice: DrafterChoice) -> int | None:
     if text is None:
         return None
     if text == "auto":
         raise later("adaptive draft lengths", "--spec-draft-n-max auto")
     if not (text.isascii() and text.isdigit()):
         raise RefusalError("invalid value", "--spec-draft-n-max", expected="a number of at least 0", found=text)
-    if drafter is None:
+    if not choice.given:
         raise RefusalError("option without effect", "--spec-draft-n-max", expected="a drafter", found="none")
     return int(text)
 

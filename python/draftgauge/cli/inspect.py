@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -10,10 +11,12 @@ import typer
 from draftgauge import gguf
 from draftgauge.cli import options, output
 from draftgauge.cli.failure import CHECK_FAILED, DONE, RefusalError
-from draftgauge.cli.models import model_path, refuse_drafter
+from draftgauge.cli.models import drafter_path, model_path
+from draftgauge.drafters import Check, pairing
 
 EXAMPLE = """draftgauge inspect demo
 draftgauge inspect model.gguf --metadata general.architecture
+draftgauge inspect target.gguf -md drafter.gguf
 draftgauge inspect a.gguf --diff b.gguf --data"""
 
 LONG_VALUE = 72
@@ -36,10 +39,9 @@ def command(
     debug: options.Debug = False,
 ) -> int:
     """Show metadata, tensors, sizes and problems of a GGUF file. Exit code 1 when there are problems or differences."""
-    refuse_drafter(model_draft)
     if data and diff is None:
         raise RefusalError("option without effect", "--data", expected="--diff OTHER beside it", found="none")
-    if diff is not None and (tensors or metadata or validate):
+    if diff is not None and (tensors or metadata or validate or model_draft is not None):
         raise RefusalError(
             "options that exclude each other", "--diff", expected="--diff alone or with --data", found="others"
         )
@@ -47,6 +49,9 @@ def command(
     if diff is not None:
         return _difference(opened, gguf.open(model_path(diff)), data, json)
     report: dict[str, Any] = opened.report()
+    checks = None if model_draft is None else pairing(model_path(file), drafter_path(model_draft))
+    if checks is not None:
+        report["pairing"] = {"checks": [asdict(check) for check in checks]}
     if validate:
         report["problems"] += _validate(opened, shown=not json)
     for key in metadata or []:
@@ -61,7 +66,10 @@ def command(
             print(_full(report["metadata"][key]))
     else:
         _print(report, opened, tensors)
-    return CHECK_FAILED if report["problems"] else DONE
+        if checks is not None:
+            _print_pairing(checks)
+    misfit = any(check.verdict == "error" for check in checks or [])
+    return CHECK_FAILED if report["problems"] or misfit else DONE
 
 
 def _validate(file: gguf.GgufFile, *, shown: bool) -> list[str]:
@@ -102,6 +110,13 @@ def _print(report: dict[str, Any], file: gguf.GgufFile, tensors: bool) -> None:
     for problem in report["problems"]:
         print(f"  {problem}")
     output.notices(report["notices"])
+
+
+def _print_pairing(checks: list[Check]) -> None:
+    print("\npairing:")
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        print(f"  {check.name:{width}}  {check.verdict:6}  {check.detail}")
 
 
 def _difference(left: gguf.GgufFile, right: gguf.GgufFile, data: bool, json: bool) -> int:

@@ -19,9 +19,14 @@ def model_path(argument: str) -> str:
     return str(demo_path()) if argument == DEMO else argument
 
 
-def refuse_drafter(argument: str | None) -> None:
-    """Refuse a drafter file: the drafters that have one come later."""
+def drafter_path(argument: str) -> str:
+    """The file that a drafter argument names.
+
+    Raises
+    ------
+    RefusalError
+        For the embedded drafter, which comes in a later release.
+    """
     if argument == DEMO:
         raise later("the embedded drafter", "-md demo")
-    if argument is not None:
-        raise later("drafters with weights", f"-md {argument}")
+    return argument

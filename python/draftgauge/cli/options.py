@@ -10,7 +10,13 @@ import typer
 Model = Annotated[str, typer.Option("-m", "--model", metavar="FILE", help="Target: a .gguf file, or `demo`.")]
 Draft = Annotated[
     str | None,
-    typer.Option("-md", "--model-draft", metavar="FILE", help="Drafter file (comes in a later release)."),
+    typer.Option("-md", "--model-draft", metavar="FILE", help="Drafter: a DFlash or DSpark .gguf file."),
+]
+SpecType = Annotated[
+    str,
+    typer.Option(
+        "--spec-type", metavar="TYPE", help="auto (what -md holds), none, ngram, dflash or dspark (later: mtp)."
+    ),
 ]
 Threads = Annotated[
     int | None,
@@ -39,11 +45,13 @@ OverrideKv = Annotated[
 ]
 DraftOverrideKv = Annotated[
     list[str] | None,
-    typer.Option("--draft-override-kv", metavar="KEY=TYPE:VALUE", help="The same for the drafter (later release)."),
+    typer.Option("--draft-override-kv", metavar="KEY=TYPE:VALUE", help="The same for the drafter's file."),
 ]
 TargetLayers = Annotated[
     str | None,
-    typer.Option("--target-layers", metavar="LIST", help="Layers that feed the drafter (later release)."),
+    typer.Option(
+        "--target-layers", metavar="LIST", help="Layers whose outputs feed the drafter, as 1,9,17; embeddings is one."
+    ),
 ]
 ChatTemplateFile = Annotated[
     Path | None,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use sha2::{Digest, Sha256};
 
 use crate::backend::{EngineState, Forest, Head, Outputs, Request, StateOptions};
+use crate::drafters::{Anchor, Budget, Drafter, Observation};
 use crate::error::{Error, Evidence, Result};
 use crate::memory::cache_bytes;
 use crate::program::WeightUse;
@@ -222,6 +223,74 @@ fn sum(part: &[u64]) -> u64 {
     }
     sums.iter().fold(0, |total, sum| total.wrapping_add(*sum))
 }
+
+/// What a drafter costs in one step.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct DraftCost {
+    /// Median seconds of one proposal of the drafter's own length.
+    pub seconds: f64,
+    /// Median seconds in which the features of one committed position are taken in.
+    pub observe_seconds: f64,
+    /// Drafts of a proposal.
+    pub drafts: usize,
+    /// Tokens of context before it.
+    pub context: usize,
+}
+
+/// Times a drafter after `depth` tokens of context, and at least 64 of them.
+///
+/// # Errors
+/// As the passes themselves.
+pub fn draft_cost(
+    target: &Target,
+    drafter: &dyn Drafter,
+    depth: usize,
+    repeats: usize,
+    pause: &mut dyn FnMut() -> Result<()>,
+) -> Result<DraftCost> {
+    let context = depth.max(LEAST_DRAFT_CONTEXT).min(target.state_options().ctx - 1);
+    let tokens = sample_tokens(context + 1, target.engine().program().vocab_size);
+    let taps = drafter.capabilities().taps;
+    let (mut state, mut drafting) = (target.open()?, drafter.open()?);
+    let mut outputs = Outputs::default();
+    for (index, chunk) in tokens[..context].chunks(PREFILL_ROWS).enumerate() {
+        pause()?;
+        let start = index * PREFILL_ROWS;
+        let request = Request { taps: &taps, ..Request::default() };
+        state.run(&Forest::chain(chunk, start, 0), &request, &mut outputs)?;
+        state.commit(0, &(0..chunk.len()).collect::<Vec<_>>())?;
+        drafting.observe(&Observation { start, tokens: chunk, features: &outputs.taps })?;
+    }
+    let hidden = target.engine().program().hidden_size;
+    let rows = outputs.taps.len() / (taps.len() * hidden).max(1);
+    // Features of the last position, [taps, 1, hidden].
+    let last: Vec<f32> =
+        (0..taps.len()).flat_map(|tap| outputs.taps[((tap + 1) * rows - 1) * hidden..][..hidden].to_vec()).collect();
+    let (mut propose, mut observe) = (Vec::new(), Vec::new());
+    let budget = Budget::chain(drafter.draft_len());
+    let mut drafts = 0;
+    for repeat in 0..=DRAFTS_A_RUN * repeats {
+        pause()?;
+        let start = Instant::now();
+        drafts = drafting.propose(&Anchor { tokens: &tokens[..=context] }, &budget)?.tokens.len();
+        let proposed = start.elapsed().as_secs_f64();
+        drafting.truncate(context - 1)?;
+        let start = Instant::now();
+        let tokens = &tokens[context - 1..context];
+        drafting.observe(&Observation { start: context - 1, tokens, features: &last })?;
+        // The first run may allocate: it does not count.
+        if repeat > 0 {
+            propose.push(proposed);
+            observe.push(start.elapsed().as_secs_f64());
+        }
+    }
+    Ok(DraftCost { seconds: median(&propose), observe_seconds: median(&observe), drafts, context })
+}
+
+/// Context of a drafter's timing where less was asked for: a drafter without context does not draft as in use.
+const LEAST_DRAFT_CONTEXT: usize = 64;
+/// Proposals that are timed for each repetition: one is short.
+const DRAFTS_A_RUN: usize = 8;
 
 struct Runner {
     state: Box<dyn EngineState>,

@@ -4,6 +4,7 @@ use draftgauge_core::bench::{self, BenchOptions};
 use draftgauge_core::evaluate::{self, EvaluateOptions};
 use pyo3::prelude::*;
 
+use crate::drafter::PyDrafter;
 use crate::errors::Result;
 use crate::gguf::to_json;
 use crate::signals::Signals;
@@ -27,6 +28,21 @@ fn measure_speed(
     let mut signals = Signals::new();
     let outcome =
         py.detach(|| bench::bench(&target.target, &options, &mut |share| signals.tell(on_progress.as_ref(), share)));
+    to_json(&signals.finish(outcome)?)
+}
+
+/// What a drafter costs in one step, as JSON.
+#[pyfunction]
+fn measure_draft(
+    py: Python<'_>,
+    target: &PyTarget,
+    drafter: &PyDrafter,
+    depth: usize,
+    repeats: usize,
+) -> Result<String> {
+    let mut signals = Signals::new();
+    let outcome =
+        py.detach(|| bench::draft_cost(&target.target, &*drafter.drafter, depth, repeats, &mut || signals.check()));
     to_json(&signals.finish(outcome)?)
 }
 
@@ -62,6 +78,7 @@ fn measure_text(
 
 /// Registers this file's names.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(measure_draft, m)?)?;
     m.add_function(wrap_pyfunction!(measure_speed, m)?)?;
     m.add_function(wrap_pyfunction!(measure_text, m)?)?;
     Ok(())
