@@ -120,20 +120,14 @@ def test_a_command_of_a_later_release(cli, command: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ["--spec-type", "dflash"],
-        ["--spec-type", "draft-dspark"],
         ["--spec-type", "mtp"],
-        ["-md", "drafter.gguf"],
+        ["--spec-type", "draft-mtp"],
         ["-md", "demo"],
-        ["--spec-draft-n-max", "auto"],
-        ["--spec-draft-block", "8"],
-        ["--spec-draft-p-min", "0.5"],
+        ["--spec-type", "ngram", "--spec-draft-n-max", "auto"],
         ["--tree-budget", "16"],
         ["--tree-budget", "auto"],
         ["--verify", "rejection"],
         ["--verify", "block"],
-        ["--draft-override-kv", "a=int:1"],
-        ["--target-layers", "1,2"],
     ],
     ids=" ".join,
 )
@@ -141,10 +135,32 @@ def test_an_option_of_a_later_release_is_never_ignored(cli, options: list[str]) 
     refused(cli("generate", "-m", "x.gguf", "-p", "Hello", *options), "a later release brings")
 
 
-@pytest.mark.parametrize("command", ["inspect", "bench"])
-def test_a_drafter_of_a_later_release(cli, command: str) -> None:
-    file = ["x.gguf"] if command == "inspect" else ["-m", "x.gguf"]
-    refused(cli(command, *file, "-md", "drafter.gguf"), "a later release brings drafters with weights")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--spec-type", "dflash"], "missing drafter: -md: expected the file of a dflash drafter"),
+        (["--spec-type", "draft-dspark"], "missing drafter: -md: expected the file of a dspark drafter"),
+        (["--spec-type", "ngram", "-md", "d.gguf"], "option without effect: -md"),
+        (["--spec-type", "none", "-md", "d.gguf"], "option without effect: -md"),
+        (["--draft-override-kv", "a=int:1"], "option without effect: --draft-override-kv"),
+        (["--target-layers", "1,2"], "option without effect: --target-layers"),
+        (["--target-layers", "1,x", "-md", "d.gguf"], "invalid value: --target-layers"),
+        (["--spec-draft-block", "8"], "option without effect: --spec-draft-block"),
+        (["--spec-draft-p-min", "0.5"], "option without effect: --spec-draft-p-min"),
+        (["--spec-type", "ngram", "--spec-draft-block", "8"], "option without effect: --spec-draft-block"),
+        (["--spec-type", "ngram", "--spec-draft-p-min", "0.5"], "option without effect: --spec-draft-p-min"),
+        (["-md", "d.gguf", "--spec-draft-p-min", "1.5"], "invalid value: --spec-draft-p-min"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_of_a_drafter_that_contradict_each_other(cli, options: list[str], message: str) -> None:
+    refused(cli("generate", "-m", "x.gguf", "-p", "Hello", *options), message)
+
+
+@pytest.mark.parametrize("command", ["inspect", "bench", "generate"])
+def test_a_target_given_as_a_drafter_is_refused(cli, model: Path, command: str) -> None:
+    options = {"inspect": [model], "bench": ["-m", model], "generate": ["-m", model, "-p", "Hi"]}[command]
+    refused(cli(command, *options, "-md", model), "file holds no drafter that runs here.*found llama")
 
 
 @pytest.mark.parametrize(

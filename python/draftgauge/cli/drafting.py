@@ -69,6 +69,11 @@ class DrafterChoice:
         """Whether there is to be a drafter at all."""
         return self._path is not None or self._kind == "ngram"
 
+    @property
+    def has_block(self) -> bool:
+        """Whether the drafter fills a block, of which options can be set."""
+        return self._path is not None
+
     def load(self, target: Target) -> Drafter | None:
         """Load the drafter for a target; ``None`` where none is meant."""
         if self._path is None:
@@ -86,8 +91,8 @@ def announce(drafter: Drafter, *, depth: int | None, block: int | None) -> None:
     longest = drafter.draft_len if depth is None else min(depth, drafter.draft_len)
     width = drafter.block_size if block is None else block
     state = "active" if longest else "inactive"
-    shape = "no block" if width is None else f"block {width}"
-    output.say(f"draftgauge: drafter: {drafter.kind} {state}, {shape}, depth {longest}, taps {drafter.tap_layers}")
+    shape = "" if width is None else f", block {width}, taps {drafter.tap_layers}"
+    output.say(f"draftgauge: drafter: {drafter.kind} {state}, depth {longest}{shape}")
 
 
 def _layers(text: str) -> list[int | str]:

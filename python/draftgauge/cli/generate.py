@@ -99,8 +99,8 @@ def command(
     _refuse_later(tree_budget, verify)
     n_max = _draft_length(spec_draft_n_max, choice)
     for option, given in (("--spec-draft-block", spec_draft_block), ("--spec-draft-p-min", spec_draft_p_min or None)):
-        if given is not None and not choice.given:
-            raise RefusalError("option without effect", option, expected="a drafter", found="none")
+        if given is not None and not choice.has_block:
+            raise RefusalError("option without effect", option, expected="a drafter file (-md)", found="none")
     if not 0 <= spec_draft_p_min < 1:
         raise RefusalError(
             "invalid value", "--spec-draft-p-min", expected="0 or more and less than 1", found=str(spec_draft_p_min)
