@@ -1,6 +1,7 @@
 //! Where the tests find the real models.
 #![allow(dead_code)] // Every test file uses a part of this.
 
+pub mod drafter_files;
 pub mod golden;
 pub mod programs;
 
