@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use common::drafter_files::write_random_drafter;
 use draftgauge_core::cpu::{Cpu, CpuOptions};
 use draftgauge_core::decode::{Counters, DraftStatus, GenerateOptions, Generation, Silent};
-use draftgauge_core::drafters::{Drafter, Ngram, NgramConfig};
+use draftgauge_core::drafters::block::BlockOptions;
+use draftgauge_core::drafters::{BlockDrafter, Drafter, Ngram, NgramConfig};
 use draftgauge_core::sampling::SamplingParams;
 use draftgauge_core::session::{Session, SessionModel};
 use draftgauge_core::target::{Target, TargetOptions};
@@ -93,6 +95,56 @@ impl Engines {
     }
 }
 
+/// Block drafters of random weights for each of the engines: one whose Markov head has seen what the target writes,
+/// one whose drafts stay near a frequent token.
+struct Blocks {
+    folder: tempfile::TempDir,
+    drafters: Vec<Vec<(&'static str, Arc<dyn Drafter>)>>, // [engines]
+}
+
+impl Blocks {
+    fn write(engines: &Engines, matrix: &Matrix) -> Self {
+        let mut bigrams = Vec::new();
+        for &prompt in &matrix.prompts {
+            let options = GenerateOptions {
+                sampling: sampling(0.0),
+                max_tokens: Some(matrix.tokens),
+                ..GenerateOptions::default()
+            };
+            let tokens = engines.encode(PROMPTS[prompt]);
+            let plain = engines.session(1, None).generate(&tokens, &options, &mut Silent, None).unwrap();
+            bigrams.extend(plain.tokens.windows(2).map(|pair| (pair[0], pair[1])));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let comma = engines.encode(",")[0];
+        let longest = matrix.draft_lens.iter().copied().max().unwrap() as u32;
+        let target = &engines.0[0].1;
+        let files = [("dflash", None), ("dspark", Some(&bigrams[..]))];
+        for (name, bigrams) in files {
+            write_random_drafter(&folder.path().join(name), target, longest, comma, bigrams);
+        }
+        let load = |target: &Target| -> Vec<(&'static str, Arc<dyn Drafter>)> {
+            files
+                .iter()
+                .map(|&(name, _)| {
+                    let path = folder.path().join(name);
+                    let drafter = BlockDrafter::load(&path, target, &BlockOptions::default()).unwrap();
+                    assert_eq!((drafter.kind(), drafter.draft_len()), (name, longest as usize));
+                    (name, Arc::new(drafter) as Arc<dyn Drafter>)
+                })
+                .collect()
+        };
+        let drafters = engines.0.iter().map(|(_, target)| load(target)).collect();
+        Self { folder, drafters }
+    }
+
+    /// The drafters for the engine of a run.
+    fn of(&self, number: usize) -> Vec<(&'static str, Arc<dyn Drafter>)> {
+        assert!(self.folder.path().exists(), "the files are mapped");
+        self.drafters[number % self.drafters.len()].clone()
+    }
+}
+
 /// What the matrix has seen.
 #[derive(Default)]
 struct Report {
@@ -100,9 +152,17 @@ struct Report {
     tokens: usize,
     // (draft length, kept drafts) of steps that proposed a whole draft -> steps.
     lengths: BTreeMap<(usize, usize), u64>,
+    // Drafts and kept drafts of each kind of drafter.
+    kinds: BTreeMap<&'static str, (u64, u64)>,
 }
 
 impl Report {
+    fn kept_by(&mut self, kind: &'static str, counters: &Counters) {
+        let (drafted, accepted) = self.kinds.entry(kind).or_default();
+        *drafted += counters.drafted;
+        *accepted += counters.accepted;
+    }
+
     fn take(&mut self, told: &Generation, plain: &Generation, draft_len: usize, what: &str) {
         let fork = told.tokens.iter().zip(&plain.tokens).position(|(a, b)| a != b);
         assert_eq!(fork, None, "a token differs: {what}");
@@ -144,6 +204,7 @@ fn check_drafter(kind: &str, counters: &Counters, what: &str) {
 fn run(matrix: &Matrix) -> Report {
     let engines = Engines::load();
     let vocab = engines.0[0].0.engine.program().vocab_size;
+    let blocks = Blocks::write(&engines, matrix);
     let mut report = Report::default();
     let mut number = 0;
     for &prompt in &matrix.prompts {
@@ -158,14 +219,21 @@ fn run(matrix: &Matrix) -> Report {
             assert_eq!((plain.tokens.len(), plain.draft.status), (matrix.tokens, DraftStatus::None));
             let script = [&tokens[..], &plain.tokens].concat();
             for &draft_len in &matrix.draft_lens {
-                for (kind, drafter) in drafters(&script, vocab, draft_len, number as u64) {
+                let scripted = drafters(&script, vocab, draft_len, number as u64);
+                for index in 0..scripted.len() + 2 {
+                    // A block drafter belongs to the engine whose turn it is.
+                    let (kind, drafter) = match scripted.get(index) {
+                        Some(drafter) => drafter.clone(),
+                        None => blocks.of(number)[index - scripted.len()].clone(),
+                    };
                     let prefill_rows = [None, Some(1), Some(5), Some(17)][number / 3 % 4];
-                    let options = GenerateOptions { prefill_rows, ..options.clone() };
+                    let options = GenerateOptions { prefill_rows, draft_n_max: Some(draft_len), ..options.clone() };
                     let what = format!("{kind}, prompt {prompt}, draft length {draft_len}, run {number}, {options:?}");
                     let mut session = engines.session(number, Some(drafter));
                     let told = session.generate(&tokens, &options, &mut Silent, None).unwrap();
                     report.take(&told, &plain, draft_len, &what);
                     check_drafter(kind, &told.draft.counters, &what);
+                    report.kept_by(kind, &told.draft.counters);
                     number += 1;
                 }
             }
@@ -225,6 +293,11 @@ fn speculation_never_changes_a_token_of_a_real_model() {
         report.tokens,
         start.elapsed().as_secs_f64()
     );
+    println!("drafted and kept by each kind: {:?}", report.kinds);
+    for kind in ["dflash", "dspark"] {
+        let (drafted, accepted) = report.kinds[kind];
+        assert!(0 < accepted && accepted < drafted, "{kind}: {accepted} of {drafted}");
+    }
     if full {
         assert!(report.generations >= 1000, "{}", report.generations);
         for ((draft_len, kept), steps) in report.lengths {

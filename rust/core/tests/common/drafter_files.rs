@@ -333,6 +333,67 @@ pub fn write_drafter(path: &Path, target: &Path, shape: &Shape) {
     file.write(path);
 }
 
+/// Rank of the Markov head of [`write_bigram_drafter`].
+const BUCKETS: usize = 256;
+
+/// Writes a drafter of random weights for any target with heads of 64. With `bigrams` it has a Markov head that knows
+/// what followed what, by buckets of tokens: it is right now and then. Without, its drafts stay near `mask`, the token
+/// that fills its block.
+pub fn write_random_drafter(path: &Path, target: &Target, drafts: u32, mask: u32, bigrams: Option<&[(u32, u32)]>) {
+    let program = target.engine().program();
+    let (hidden, vocab) = (program.hidden_size, program.vocab_size);
+    let (heads, head_dim, ff) = (hidden / 64, 64, 256);
+    let mut file = File::default();
+    let noise = &mut Noise::new(drafts.into());
+    for (key, value) in [
+        ("block_count", 2),
+        ("context_length", program.train_ctx),
+        ("embedding_length", hidden),
+        ("feed_forward_length", ff),
+        ("attention.head_count", heads),
+        ("attention.key_length", head_dim),
+        ("block_size", drafts as usize + usize::from(bigrams.is_none())),
+    ] {
+        file.set(&format!("dflash.{key}"), value as u32);
+    }
+    file.set("general.architecture", "dflash");
+    file.set("dflash.attention.layer_norm_rms_epsilon", 1e-5_f32);
+    file.set("dflash.rope.freq_base", 100_000.0_f32);
+    file.set("dflash.target_layers", vec![2_i32, program.num_layers as i32 / 2, program.num_layers as i32 - 1]);
+    file.set("tokenizer.ggml.mask_token_id", mask);
+    let ty = QuantType::Q8_0;
+    file.matrix(noise, "fc.weight", [hidden, 3 * hidden], ty, 1.0);
+    for name in ["enc.output_norm.weight", "output_norm.weight"] {
+        file.norm(noise, name, hidden);
+    }
+    for layer in 0..2 {
+        let name = |part: &str| format!("blk.{layer}.{part}.weight");
+        for (part, width) in [("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", 64), ("attn_k_norm", 64)] {
+            file.norm(noise, &name(part), width);
+        }
+        for part in ["attn_q", "attn_k", "attn_v"] {
+            file.matrix(noise, &name(part), [hidden, hidden], ty, 1.0);
+        }
+        file.matrix(noise, &name("attn_output"), [hidden, hidden], ty, 0.05);
+        file.matrix(noise, &name("ffn_gate"), [ff, hidden], ty, 1.0);
+        file.matrix(noise, &name("ffn_up"), [ff, hidden], ty, 1.0);
+        file.matrix(noise, &name("ffn_down"), [hidden, ff], ty, 0.05);
+    }
+    if let Some(bigrams) = bigrams {
+        let bucket = |token: u32| (token.wrapping_mul(0x9e37_79b1) >> 24) as usize;
+        let (mut from, mut to) = (vec![0.0; vocab * BUCKETS], vec![0.0; vocab * BUCKETS]);
+        for token in 0..vocab as u32 {
+            from[token as usize * BUCKETS + bucket(token)] = 1.0;
+        }
+        for &(first, second) in bigrams {
+            to[second as usize * BUCKETS + bucket(first)] += 40.0;
+        }
+        file.tensor("markov_w1.weight", &[vocab, BUCKETS], ty, &from);
+        file.tensor("markov_w2.weight", &[vocab, BUCKETS], ty, &to);
+    }
+    file.write(path);
+}
+
 /// A folder with a target and drafters for it.
 pub struct Folder {
     folder: tempfile::TempDir,
