@@ -427,3 +427,72 @@ fn what_does_not_fit_says_what_differs() {
         assert!(message.contains(expect), "{expect}: {message}");
     }
 }
+
+/// Seed of the target whose runs are recorded.
+const RECORDED_TARGET: u64 = 3;
+
+/// Writes the files of `tests/golden/make_drafters.py`.
+#[test]
+#[ignore = "writes files for an outside oracle"]
+fn write_files() {
+    let folder = std::path::PathBuf::from(std::env::var_os("DRAFTGAUGE_DRAFTER_FILES").expect("a folder"));
+    let target = folder.join("target.gguf");
+    common::drafter_files::write_target(&target, RECORDED_TARGET, QuantType::F32);
+    for (name, shape) in Shape::all() {
+        common::drafter_files::write_drafter(&folder.join(format!("{name}.gguf")), &target, &shape);
+    }
+}
+
+/// The outside oracle: on the same files and tokens, the drafts are those of llama-server b11434.
+#[test]
+fn drafts_are_those_of_llama_server() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/drafters/llama_server.json");
+    let golden: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let ids = |value: &serde_json::Value| -> Vec<u32> {
+        value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    };
+    let f32 = draftgauge_core::backend::CacheType::F32;
+    let folder = Folder::new(RECORDED_TARGET, QuantType::F32);
+    let options = TargetOptions { key: f32, value: f32, ..TargetOptions::default() };
+    let target = folder.target(cpu(2, Numerics::Reference, None), options);
+    let shapes: std::collections::BTreeMap<_, _> = Shape::all().into_iter().collect();
+    let (mut steps, mut drafts, mut ties, mut kept) = (0, 0, 0, 0);
+    for run in golden["runs"].as_array().unwrap() {
+        let name = run["name"].as_str().unwrap();
+        let tokens = [ids(&golden["prompt"]), ids(&run["tokens"])].concat();
+        // A file of DeepSpec's "dflash" says by its key what llama-server is told by the type of the run.
+        let drafter = folder.drafter(&target, &shapes[name]);
+        let scores = score(&target, &*drafter, &tokens, &ScoreOptions::default(), &mut || Ok(())).unwrap();
+        let prompt = ids(&golden["prompt"]).len();
+        assert_eq!(scores.choices[prompt - 1..tokens.len() - 1], tokens[prompt..], "{name}: the targets agree");
+        for step in run["steps"].as_array().unwrap() {
+            let anchor = step["anchor_pos"].as_u64().unwrap() as usize;
+            assert_eq!(u64::from(tokens[anchor]), step["anchor"].as_u64().unwrap(), "{name}: anchor at {anchor}");
+            let theirs = step["drafts"].as_array().unwrap();
+            for (place, candidates) in theirs.iter().enumerate() {
+                let candidate = |rank: usize| -> (u32, f64) {
+                    let pair = &candidates[rank];
+                    (pair[0].as_u64().unwrap() as u32, pair[1].as_f64().unwrap())
+                };
+                let (first, second) = (candidate(0), candidate(1));
+                let ours = scores.drafts[anchor][place];
+                drafts += 1;
+                if ours != first.0 {
+                    // Logged to three digits: nothing but a tie within them may fall the other way.
+                    assert!(
+                        ours == second.0 && first.1 - second.1 < 0.0011,
+                        "{name}: draft {place} at {anchor} is {ours}, llama-server has {first:?} and {second:?}"
+                    );
+                    ties += 1;
+                    // Later drafts of a chain follow another path from here on.
+                    break;
+                }
+            }
+            steps += 1;
+            kept += scores.accepted(anchor);
+        }
+    }
+    println!("{steps} steps, {drafts} drafts, {ties} near ties, {kept} kept");
+    assert!(steps >= 200 && drafts >= 1000 && kept >= 50, "{steps} steps, {drafts} drafts, {kept} kept");
+    assert!(ties * 200 <= drafts, "{ties} of {drafts}");
+}

@@ -229,6 +229,7 @@ pub fn write_drafter(path: &Path, target: &Path, shape: &Shape) {
     file.set("dflash.rope.freq_base", 10_000.0_f32);
     let layers_read = shape.target_layers.iter().map(|&layer| layer as i32).collect();
     file.set("dflash.target_layers", Value::Array(Array::I32(layers_read)));
+    tokenizer(&mut file);
     file.set("tokenizer.ggml.mask_token_id", MASK);
     for (key, value) in [("sample_from_anchor", shape.sample_from_anchor), ("attention.causal", shape.causal)] {
         if let Some(value) = value {
