@@ -2,9 +2,9 @@
 
     python tests/golden/make_drafters.py PATH/TO/llama-server
 
-The files are those of `rust/core/tests/common/drafter_files.rs`, whose weights come from a generator of its own, so that
-the tests make the same files again. One GGUF target, one drafter a run, temperature 0, f32 caches, no flash attention.
-At its most talkative llama-server logs the likeliest candidates of every draft, with their share among the ten likeliest.
+The files are those of `rust/core/tests/common/drafter_files.rs`, whose weights come from a generator of its own, so
+that the tests make the same files again. One target, one drafter a run, temperature 0, f32 caches, no flash attention.
+At its most talkative llama-server logs the likeliest candidates of every draft, with their share among the best ten.
 
 Two of the forms are not recorded: `gated`, which b11434 refuses (only an older branch wrote it), and `half`, which taps
 the last layer, where b11434 has nothing to tap.
