@@ -16,6 +16,7 @@ use crate::failed;
 /// A weight in the forms that its uses need.
 pub struct Weight {
     matrix: Option<Matrix>,
+    scale: f64,
     table: Option<WeightSource>,
     vector: Option<Vector>,
 }
@@ -84,7 +85,7 @@ pub fn held_bytes(spec: &WeightSpec, ty: QuantType, device: &Device) -> u64 {
 impl Weight {
     /// Takes a weight over, on a device.
     pub fn new(spec: &WeightSpec, source: WeightSource, device: &Device) -> Result<Self> {
-        let mut weight = Self { matrix: None, table: None, vector: None };
+        let mut weight = Self { matrix: None, scale: f64::from(spec.scale), table: None, vector: None };
         if spec.usage == WeightUse::Vector {
             let values = dequantized(spec, source.ty, &source.data)?;
             let tensor = Tensor::from_slice(&values, values.len(), device).map_err(failed(&spec.name))?;
@@ -124,11 +125,12 @@ impl Weight {
 
     /// `W x` for every row of `x`. `[rows, k]` to `[rows, n]`
     pub fn product(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        match self.matrix.as_ref().expect("the program multiplies by this weight") {
-            Matrix::Quantized(matrix) => matrix.forward(&x.contiguous()?),
+        let product = match self.matrix.as_ref().expect("the program multiplies by this weight") {
+            Matrix::Quantized(matrix) => matrix.forward(&x.contiguous()?)?,
             // Products of half-precision activations overflow in real models, so the weight is widened for the moment.
-            Matrix::Float(matrix) => x.matmul(&matrix.to_dtype(DType::F32)?.t()?),
-        }
+            Matrix::Float(matrix) => x.matmul(&matrix.to_dtype(DType::F32)?.t()?)?,
+        };
+        if self.scale == 1.0 { Ok(product) } else { product * self.scale }
     }
 }
 

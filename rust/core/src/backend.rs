@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Evidence, Result};
+use crate::gguf::GgufFile;
 use crate::program::{Program, TapPoint, WeightId, WeightSpec, WeightUse};
 
 /// The rows of one call: prefill, chain, tree and many sequences at once are shapes of it.
@@ -290,14 +291,29 @@ pub struct Top2 {
 impl Top2 {
     /// The two largest of a row of logits.
     pub fn of(logits: &[f32]) -> Self {
-        let mut best = Self { token: 0, first: f32::NEG_INFINITY, second: f32::NEG_INFINITY };
-        for (id, &logit) in logits.iter().enumerate() {
-            if logit > best.first {
-                best = Self { token: id as u32, first: logit, second: best.first };
-            } else if logit > best.second {
-                best.second = logit;
+        // Lanes of their own make this vector code; a token's lane is its id modulo the width.
+        const LANES: usize = 16;
+        let mut first = [f32::NEG_INFINITY; LANES];
+        let mut second = [f32::NEG_INFINITY; LANES];
+        let (whole, rest) = logits.as_chunks::<LANES>();
+        for chunk in whole {
+            for lane in 0..LANES {
+                let value = chunk[lane];
+                let loser = if value > first[lane] { first[lane] } else { value };
+                second[lane] = if loser > second[lane] { loser } else { second[lane] };
+                first[lane] = if value > first[lane] { value } else { first[lane] };
             }
         }
+        let mut best = Self { token: 0, first: f32::NEG_INFINITY, second: f32::NEG_INFINITY };
+        for value in first.into_iter().chain(second).chain(rest.iter().copied()) {
+            if value > best.first {
+                best.second = best.first;
+                best.first = value;
+            } else if value > best.second {
+                best.second = value;
+            }
+        }
+        best.token = logits.iter().position(|&value| value == best.first).unwrap_or(0) as u32;
         best
     }
 }
@@ -347,6 +363,25 @@ pub struct WeightSource {
     pub data: Bytes,
 }
 
+impl WeightSource {
+    /// A weight as it lies in its file: of a tensor that holds several, its own rows.
+    ///
+    /// # Errors
+    /// `Error::Gguf` or `Error::Model` when the tensor is missing, has an unknown type or lies outside the file.
+    pub fn read(spec: &WeightSpec, file: &GgufFile) -> Result<Self> {
+        let info = file.required_tensor(&spec.name)?;
+        let data = file.bytes(info)?;
+        let bad = || {
+            let shape = format!("{:?} from row {}", spec.shape, spec.first_row);
+            Evidence::new("tensor does not hold the weight").path(file.path()).tensor(&spec.name).expected(shape)
+        };
+        let ty = info.ty.ok_or_else(|| Error::model(bad().found(info.type_name())))?;
+        let range = spec.range(ty).filter(|range| range.end <= data.len());
+        let range = range.ok_or_else(|| Error::model(bad().found(format!("{:?}", info.shape))))?;
+        Ok(Self { ty, shape: spec.shape.clone(), data: data.part(range) })
+    }
+}
+
 /// Shared, immutable bytes.
 #[derive(Clone)]
 pub struct Bytes {
@@ -372,6 +407,15 @@ impl Bytes {
     pub fn from_vec(data: Vec<u8>) -> Self {
         let len = data.len();
         Self::new(Arc::new(data), 0, len)
+    }
+
+    /// The bytes of a range of these.
+    ///
+    /// # Panics
+    /// When the range lies outside them.
+    pub fn part(&self, range: std::ops::Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "byte range outside its owner");
+        Self { owner: Arc::clone(&self.owner), start: self.start + range.start, len: range.len() }
     }
 }
 
@@ -533,17 +577,21 @@ impl<B: Backend> Engine for Loaded<B> {
         let known = self.program();
         let weights = program.weights.iter().map(|spec| match origin(spec)? {
             Origin::File(source) => self.backend.weight(spec, source).map(Arc::new),
-            Origin::Shared(name) => match known.weights.iter().position(|w| w.name == name) {
-                Some(index) if shares(known.weights[index].usage, spec.usage) => {
-                    Ok(self.backend.shared_weight(&self.plan, WeightId(index as u32)))
+            Origin::Shared(name) => {
+                match known.weights.iter().position(|w| w.name == name && w.first_row == spec.first_row) {
+                    Some(index) if shares(known.weights[index].usage, spec.usage) => {
+                        Ok(self.backend.shared_weight(&self.plan, WeightId(index as u32)))
+                    }
+                    found => Err(Error::model(
+                        Evidence::new("a weight cannot be shared")
+                            .tensor(&name)
+                            .expected(format!("{:?}", spec.usage))
+                            .found(
+                                found.map_or("nothing".to_owned(), |index| format!("{:?}", known.weights[index].usage)),
+                            ),
+                    )),
                 }
-                found => Err(Error::model(
-                    Evidence::new("a weight cannot be shared")
-                        .tensor(&name)
-                        .expected(format!("{:?}", spec.usage))
-                        .found(found.map_or("nothing".to_owned(), |index| format!("{:?}", known.weights[index].usage))),
-                )),
-            },
+            }
         });
         let weights = weights.collect::<Result<Vec<_>>>()?;
         let plan = self.backend.plan(program, weights)?;

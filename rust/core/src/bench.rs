@@ -183,10 +183,10 @@ pub fn bytes_per_token(target: &Target, ctx: usize) -> u64 {
         .weights
         .iter()
         .filter_map(|spec| {
-            let info = target.file().tensor(&spec.name)?;
+            let bytes = spec.range(target.file().tensor(&spec.name)?.ty?)?.len() as u64;
             Some(match spec.usage {
-                WeightUse::Table => info.nbytes / spec.shape.first().copied().unwrap_or(1).max(1) as u64,
-                _ => info.nbytes,
+                WeightUse::Table => bytes / spec.shape.first().copied().unwrap_or(1).max(1) as u64,
+                _ => bytes,
             })
         })
         .sum();

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::backend::{Backend, CacheType, StateOptions};
 use crate::error::{Error, Evidence, Result};
 use crate::gguf::GgufFile;
-use crate::program::{CacheSpec, Program, WeightUse};
+use crate::program::{CacheSpec, Op, Program, WeightUse};
 
 /// Bytes by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,29 +16,48 @@ pub struct MemoryPlan {
     pub held: u64,
     /// Key and value caches at the full context of every slot.
     pub cache: u64,
+    /// Logits of a pass whose rows are all asked for.
+    pub logits: u64,
+    /// Features of a pass that is tapped at every point.
+    pub taps: u64,
     /// What the machine can give, where it tells.
     pub available: Option<u64>,
 }
 
 impl MemoryPlan {
-    /// Adds up what a program needs on a backend.
-    pub fn new<B: Backend>(backend: &B, program: &Program, file: &GgufFile, options: StateOptions) -> Self {
+    /// Adds up what a program needs on a backend, with passes of at most `rows` rows.
+    pub fn new<B: Backend>(
+        backend: &B,
+        program: &Program,
+        file: &GgufFile,
+        options: StateOptions,
+        rows: usize,
+    ) -> Self {
         let (mut mapped, mut held) = (0_u64, 0_u64);
         for spec in &program.weights {
-            let Some(info) = file.tensor(&spec.name) else { continue };
-            let beside = info.ty.map_or(0, |ty| backend.weight_bytes(spec, ty));
+            let Some(ty) = file.tensor(&spec.name).and_then(|info| info.ty) else { continue };
+            let beside = backend.weight_bytes(spec, ty);
             held = held.saturating_add(beside);
             // A packed matrix is read from the file only once; a table is read from it for good.
             if beside == 0 || spec.usage == WeightUse::TableAndMatmul {
-                mapped = mapped.saturating_add(info.nbytes);
+                mapped = mapped.saturating_add(spec.range(ty).map_or(0, |range| range.len() as u64));
             }
         }
-        Self { mapped, held, cache: cache_bytes(program, options), available: available_memory() }
+        let values = |a: usize, b: usize| (a as u64).saturating_mul(b as u64).saturating_mul(4 * rows as u64);
+        let points = program.ops.iter().filter(|op| matches!(op, Op::Tap { .. } | Op::Head { .. })).count();
+        Self {
+            mapped,
+            held,
+            cache: cache_bytes(program, options),
+            logits: values(program.head_size, 1),
+            taps: values(points, program.hidden_size),
+            available: available_memory(),
+        }
     }
 
     /// The sum.
     pub fn total(&self) -> u64 {
-        self.mapped.saturating_add(self.held).saturating_add(self.cache)
+        [self.held, self.cache, self.logits, self.taps].into_iter().fold(self.mapped, u64::saturating_add)
     }
 
     /// Refuses a model that cannot fit.
@@ -62,11 +81,13 @@ impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} (weights in the file {}, weights beside it {}, cache {})",
+            "{} (weights in the file {}, weights beside it {}, cache {}, logits {}, features {})",
             Mib(self.total()),
             Mib(self.mapped),
             Mib(self.held),
-            Mib(self.cache)
+            Mib(self.cache),
+            Mib(self.logits),
+            Mib(self.taps)
         )
     }
 }
@@ -128,7 +149,17 @@ mod tests {
 
     #[test]
     fn a_plan_over_the_limit_says_its_sum() {
-        let plan = MemoryPlan { mapped: 1 << 20, held: 2 << 20, cache: 3 << 20, available: Some(1) };
-        assert_eq!(plan.to_string(), "6.0 MiB (weights in the file 1.0 MiB, weights beside it 2.0 MiB, cache 3.0 MiB)");
+        let plan = MemoryPlan {
+            mapped: 1 << 20,
+            held: 2 << 20,
+            cache: 3 << 20,
+            logits: 4 << 20,
+            taps: 5 << 20,
+            available: Some(1),
+        };
+        assert_eq!(
+            plan.to_string(),
+            "15.0 MiB (weights in the file 1.0 MiB, weights beside it 2.0 MiB, cache 3.0 MiB, logits 4.0 MiB, features 5.0 MiB)"
+        );
     }
 }

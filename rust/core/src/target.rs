@@ -80,7 +80,7 @@ impl Target {
         let program = targets::build(&file, &metadata)?;
         let ctx = context_length(options.ctx, program.train_ctx)?;
         let state = StateOptions { ctx, slots: 1, key: options.key, value: options.value };
-        let memory = MemoryPlan::new(&backend, &program, &file, state);
+        let memory = MemoryPlan::new(&backend, &program, &file, state, PREFILL_ROWS);
         progress(Loading::Plan(memory))?;
         memory.require_fit(&file)?;
 
@@ -104,14 +104,9 @@ impl Target {
         let total = memory.total().max(1);
         let mut done = 0;
         for spec in &program.weights {
-            let info = file.tensor(&spec.name).expect("the architecture found it");
-            let source = WeightSource {
-                ty: info.ty.expect("the architecture checked it"),
-                shape: spec.shape.clone(),
-                data: file.bytes(info)?,
-            };
+            let source = WeightSource::read(spec, &file)?;
+            done += source.data.len();
             weights.push(Arc::new(backend.weight(spec, source)?));
-            done += info.nbytes;
             progress(Loading::Share((done as f64 / total as f64).min(1.0) as f32))?;
         }
         notices.extend(backend.notices());

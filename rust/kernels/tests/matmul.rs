@@ -358,7 +358,7 @@ fn sums_at_the_ends_of_their_range_are_exact() {
 
 /// `out + (dot + bias)`, in that order, also at the edge of the last tile.
 #[test]
-fn bias_and_accumulation_keep_their_order() {
+fn scale_bias_and_accumulation_keep_their_order() {
     let mut random = Random(4);
     for ty in [QuantType::Q4_1, QuantType::Q8_0, QuantType::F32, QuantType::F16, QuantType::Q2K] {
         let (n, k, rows, stride) = (21, 256, 5, 30);
@@ -374,10 +374,12 @@ fn bias_and_accumulation_keep_their_order() {
             for (row, x) in x.chunks_exact(k).enumerate() {
                 acts.write_row(isa, row, x, &mut bytes);
             }
-            for (accumulate, bias) in [(false, Some(&bias)), (true, None), (true, Some(&bias))] {
+            for (accumulate, bias, scale) in
+                [(false, Some(&bias), 1.0), (true, None, 1.0), (true, Some(&bias), 1.0), (true, Some(&bias), 0.3)]
+            {
                 let mut out = before.clone();
                 let bias = bias.map(Vec::as_slice);
-                Matrix::new(&layout, &raw).multiply(
+                Matrix::new(&layout, &raw).scaled(scale).multiply(
                     Acts::new(acts, &bytes),
                     0..layout.tiles(),
                     &mut out,
@@ -388,12 +390,17 @@ fn bias_and_accumulation_keep_their_order() {
                 let mut expected = before.clone();
                 for row in 0..rows {
                     for i in 0..n {
-                        let product = bias.map_or(dots[row * n + i], |bias| dots[row * n + i] + bias[i]);
+                        let product = dots[row * n + i] * scale;
+                        let product = bias.map_or(product, |bias| product + bias[i]);
                         let out = &mut expected[row * stride + i];
                         *out = if accumulate { *out + product } else { product };
                     }
                 }
-                assert_same(&out, &expected, &format!("{ty} {isa} accumulate {accumulate} bias {}", bias.is_some()));
+                assert_same(
+                    &out,
+                    &expected,
+                    &format!("{ty} {isa} accumulate {accumulate} scale {scale} bias {}", bias.is_some()),
+                );
             }
         }
     }

@@ -28,6 +28,7 @@ struct Table {
 struct Packed {
     layout: MatrixLayout,
     tiles: Option<AlignedBytes>,
+    scale: f32,
 }
 
 /// Bytes that a weight takes beside the mapped file.
@@ -73,7 +74,7 @@ impl Weight {
         if is_matrix {
             let layout = layout(cpu, spec, source.ty)?;
             let tiles = layout.needs_pack().then(|| pack(cpu, &layout, &source.data)).transpose()?;
-            weight.matrix = Some(Packed { layout, tiles });
+            weight.matrix = Some(Packed { layout, tiles, scale: spec.scale });
         }
         if spec.usage == WeightUse::Vector {
             weight.vector = vec![0.0; spec.shape.iter().product()];
@@ -91,7 +92,8 @@ impl Weight {
     /// The matrix; only for weights that were taken over as one.
     pub(super) fn matrix(&self) -> Matrix<'_> {
         let packed = self.matrix.as_ref().expect("the program multiplies by it");
-        Matrix::new(&packed.layout, packed.tiles.as_ref().map_or(&self.data[..], |tiles| tiles.as_slice()))
+        let data = packed.tiles.as_ref().map_or(&self.data[..], |tiles| tiles.as_slice());
+        Matrix::new(&packed.layout, data).scaled(packed.scale)
     }
 
     pub(super) fn matrix_layout(&self) -> &MatrixLayout {

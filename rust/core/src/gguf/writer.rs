@@ -51,6 +51,11 @@ impl TensorSpec {
         Ok(Self { name, type_id: ty.id(), ty: Some(ty), shape: shape.to_vec(), nbytes })
     }
 
+    /// Name of the tensor.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Bytes of data that will follow.
     pub fn nbytes(&self) -> u64 {
         self.nbytes

@@ -43,6 +43,7 @@ impl Backend for Naive {
         let mut values = vec![0.0; spec.shape.iter().product()];
         quant::dequantize(source.ty, &source.data, &mut values)
             .map_err(|error| Error::quant(Evidence::new(error.to_string()).tensor(&spec.name)))?;
+        values.iter_mut().for_each(|value| *value *= spec.scale);
         Ok(values)
     }
 

@@ -6,6 +6,10 @@
 mod op;
 mod rope;
 
+use std::ops::Range;
+
+use draftgauge_kernels::quant::QuantType;
+
 pub use op::{Activation, Linear, Norm, Op, TapPoint};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
@@ -30,15 +34,30 @@ pub enum WeightUse {
     Vector,
 }
 
-/// A weight by the name it has in the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A weight by the name it has in the file: the whole tensor, or some rows of one that holds several matrices stacked.
+#[derive(Debug, Clone, PartialEq)]
 pub struct WeightSpec {
     /// Tensor name in the GGUF file.
     pub name: String,
+    /// Row of the tensor at which the weight begins.
+    pub first_row: usize,
     /// Row-major shape: `[n]` for vectors, `[n, k]` for matrices (y = W x takes k to n).
     pub shape: Vec<usize>,
     /// How it is read.
     pub usage: WeightUse,
+    /// Factor of every product with the matrix, before a bias: what types with a narrow range of scales carry beside them.
+    pub scale: f32,
+}
+
+impl WeightSpec {
+    /// Place of the weight in its tensor's data, in bytes; `None` where rows are no whole blocks of the type.
+    pub fn range(&self, ty: QuantType) -> Option<Range<usize>> {
+        let (&rows, rest) = self.shape.split_first()?;
+        let width = rest.iter().product::<usize>();
+        let start = ty.row_bytes(self.first_row.checked_mul(width)?)?;
+        let len = ty.row_bytes(rows.checked_mul(width)?)?;
+        Some(start..start.checked_add(len)?)
+    }
 }
 
 /// What one layer keeps between batches.
@@ -132,8 +151,13 @@ impl ProgramBuilder {
 
     /// Adds a weight, or finds it when it was added before (a tied head becomes `TableAndMatmul`).
     pub fn weight(&mut self, name: impl Into<String>, shape: &[usize], usage: WeightUse) -> WeightId {
+        self.rows(name, 0, shape, usage)
+    }
+
+    /// As [`Self::weight`], for the rows of a tensor from `first_row` on.
+    pub fn rows(&mut self, name: impl Into<String>, first_row: usize, shape: &[usize], usage: WeightUse) -> WeightId {
         let name = name.into();
-        if let Some(index) = self.weights.iter().position(|w| w.name == name) {
+        if let Some(index) = self.weights.iter().position(|w| w.name == name && w.first_row == first_row) {
             let known = &mut self.weights[index];
             assert_eq!(known.shape, shape, "weight {name} is used with two shapes");
             if known.usage != usage {
@@ -141,8 +165,13 @@ impl ProgramBuilder {
             }
             return WeightId(index as u32);
         }
-        self.weights.push(WeightSpec { name, shape: shape.to_vec(), usage });
+        self.weights.push(WeightSpec { name, first_row, shape: shape.to_vec(), usage, scale: 1.0 });
         WeightId((self.weights.len() - 1) as u32)
+    }
+
+    /// Sets the factor of the products with a weight.
+    pub fn scale(&mut self, weight: WeightId, scale: f32) {
+        self.weights[weight.0 as usize].scale = scale;
     }
 
     /// Adds a rotary embedding; equal ones share an index.

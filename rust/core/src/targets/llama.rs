@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use super::{Architecture, ModelFile};
 use crate::error::Result;
 use crate::program::{
-    Activation, Buf, CacheSpec, Linear, Norm, Op, Program, ProgramBuilder, RopeLayout, RopeSpec, TapPoint, WeightUse,
+    Activation, Buf, CacheSpec, Linear, Norm, Op, Program, ProgramBuilder, RopeLayout, RopeSpec, TapPoint, WeightId,
+    WeightUse,
 };
 
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "llama", build };
@@ -81,6 +82,8 @@ fn build(model: &mut ModelFile<'_>) -> Result<Program> {
                 kv_heads,
             ));
         }
+        let sizes = [heads * head_dim, kv_heads * head_dim, kv_heads * value_dim];
+        let fused = fused_qkv(model, b, layer, &sizes, hidden)?;
         let mut linear =
             |b: &mut ProgramBuilder, part: &str, n: usize, k: usize, out: Buf, accumulate: bool| -> Result<Linear> {
                 let weight = model.weight(b, &name(&format!("{part}.weight")), &[n, k], WeightUse::Matmul)?;
@@ -93,11 +96,16 @@ fn build(model: &mut ModelFile<'_>) -> Result<Program> {
         let attended = buffers.of(b, "attended", heads * value_dim);
         let gate_out = buffers.of(b, "gate", ff);
         let up_out = buffers.of(b, "up", ff);
-        let parts = vec![
-            linear(b, "attn_q", heads * head_dim, hidden, query, false)?,
-            linear(b, "attn_k", kv_heads * head_dim, hidden, key, false)?,
-            linear(b, "attn_v", kv_heads * value_dim, hidden, value, false)?,
-        ];
+        let parts = match fused {
+            Some([q, k, v]) => [(q, query), (k, key), (v, value)]
+                .map(|((weight, bias), out)| Linear { weight, bias, out, accumulate: false })
+                .to_vec(),
+            None => vec![
+                linear(b, "attn_q", sizes[0], hidden, query, false)?,
+                linear(b, "attn_k", sizes[1], hidden, key, false)?,
+                linear(b, "attn_v", sizes[2], hidden, value, false)?,
+            ],
+        };
         let output = linear(b, "attn_output", hidden, heads * value_dim, stream, true)?;
         let gate = linear(b, "ffn_gate", ff, hidden, gate_out, false)?;
         let up = linear(b, "ffn_up", ff, hidden, up_out, false)?;
@@ -126,4 +134,25 @@ fn build(model: &mut ModelFile<'_>) -> Result<Program> {
     let weight = model.weight(b, head, &[vocab, hidden], WeightUse::Matmul)?;
     b.op(Op::Head { input: stream, norm, weight, bias: None, scale: 1.0, softcap: None });
     Ok(builder.finish("llama", num_layers, hidden, vocab, train_ctx))
+}
+
+/// Query, key and value as rows of one matrix, and of one bias where it has one: how some converters write a layer.
+#[expect(clippy::type_complexity, reason = "three weights with their biases")]
+fn fused_qkv(
+    model: &mut ModelFile<'_>,
+    b: &mut ProgramBuilder,
+    layer: usize,
+    sizes: &[usize; 3],
+    hidden: usize,
+) -> Result<Option<[(WeightId, Option<WeightId>); 3]>> {
+    let name = |part: &str| format!("blk.{layer}.attn_qkv.{part}");
+    if !model.has(&name("weight")) {
+        return Ok(None);
+    }
+    let weights = model.stacked(b, &name("weight"), sizes, &[hidden], WeightUse::Matmul)?;
+    let biases = match model.has(&name("bias")) {
+        true => Some(model.stacked(b, &name("bias"), sizes, &[], WeightUse::Vector)?),
+        false => None,
+    };
+    Ok(Some(std::array::from_fn(|part| (weights[part], biases.as_ref().map(|biases| biases[part])))))
 }

@@ -144,8 +144,51 @@ impl<'a> ModelFile<'a> {
                 ));
             }
         }
+        let ty = info.ty;
         self.used.insert(name.to_owned());
-        Ok(builder.weight(name, shape, usage))
+        let weight = builder.weight(name, shape, usage);
+        if let Some(scale) = self.product_scale(name, ty, usage)? {
+            builder.scale(weight, scale);
+        }
+        Ok(weight)
+    }
+
+    /// Names the matrices (or biases) that lie one below another in one tensor, with `rows` rows each and further
+    /// dimensions `width`.
+    pub fn stacked(
+        &mut self,
+        builder: &mut ProgramBuilder,
+        name: &str,
+        rows: &[usize],
+        width: &[usize],
+        usage: WeightUse,
+    ) -> Result<Vec<WeightId>> {
+        // Checked as a whole first; a builder of its own keeps the whole out of the program.
+        let shape = |rows: usize| [&[rows], width].concat();
+        self.weight(&mut ProgramBuilder::new(), name, &shape(rows.iter().sum()), usage)?;
+        let scale = self.product_scale(name, self.file.tensor(name).and_then(|info| info.ty), usage)?;
+        let mut first = 0;
+        let part = |&rows: &usize| {
+            let weight = builder.rows(name, first, &shape(rows), usage);
+            builder.scale(weight, scale.unwrap_or(1.0));
+            first += rows;
+            weight
+        };
+        Ok(rows.iter().map(part).collect())
+    }
+
+    /// The factor that llama.cpp takes from `NAME.scale` beside `NAME.weight`: of the matrices of a layer, and of a head
+    /// in NVFP4. `NAME.input_scale` is for activations of four bits, which its CPU path does not have either.
+    fn product_scale(&mut self, name: &str, ty: Option<QuantType>, usage: WeightUse) -> Result<Option<f32>> {
+        let Some(stem) = name.strip_suffix(".weight").filter(|_| usage == WeightUse::Matmul) else { return Ok(None) };
+        if !(stem.starts_with("blk.") || stem == "output" && ty == Some(QuantType::NVFP4)) {
+            return Ok(None);
+        }
+        let input = format!("{stem}.input_scale");
+        if self.has(&input) {
+            self.used.insert(input);
+        }
+        self.scalar(&format!("{stem}.scale"))
     }
 
     /// Names a weight that may be absent.

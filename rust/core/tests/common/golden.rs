@@ -6,9 +6,11 @@ use std::sync::Arc;
 use draftgauge_core::backend::{
     Backend, CacheType, Engine, Forest, Head, Loaded, Outputs, Request, StateOptions, WeightSource,
 };
-use draftgauge_core::gguf::GgufFile;
+use draftgauge_core::gguf::{self, GgufFile, TensorSpec};
 use draftgauge_core::program::TapPoint;
 use draftgauge_core::targets;
+use draftgauge_kernels::float::{f16_to_f32, f32_to_f16};
+use draftgauge_kernels::quant::QuantType;
 
 /// Lengths of the runs that transformers made.
 pub const LENGTHS: [usize; 4] = [1, 7, 65, 300];
@@ -32,15 +34,82 @@ pub fn load_file<B: Backend>(path: &Path, backend: B) -> Arc<dyn Engine> {
     let weights = program
         .weights
         .iter()
-        .map(|spec| {
-            let info = file.tensor(&spec.name).unwrap();
-            let (ty, data) = (info.ty.unwrap(), file.bytes(info).unwrap());
-            Arc::new(backend.weight(spec, WeightSource { ty, shape: spec.shape.clone(), data }).unwrap())
-        })
+        .map(|spec| Arc::new(backend.weight(spec, WeightSource::read(spec, &file).unwrap()).unwrap()))
         .collect();
     let backend = Arc::new(backend);
     let plan = backend.plan(program, weights).unwrap();
     Arc::new(Loaded::new(backend, plan))
+}
+
+/// A model written in another way that computes the same: query, key and value of a layer as one tensor, and every
+/// matrix of a layer doubled, with a factor of one half beside it.
+pub fn rewritten(name: &str, folder: &Path) -> PathBuf {
+    let file = GgufFile::open(path(name)).unwrap();
+    let mut tensors: Vec<(TensorSpec, Vec<u8>)> = Vec::new();
+    for info in file.tensors() {
+        let ty = info.ty.unwrap();
+        let data = file.data(info).unwrap();
+        let doubled = info.name.starts_with("blk.") && info.shape.len() == 2;
+        let data = if doubled { twice(ty, data) } else { data.to_vec() };
+        let part = ["attn_q.", "attn_k.", "attn_v."].iter().find_map(|part| info.name.split_once(part));
+        match part {
+            // Keys and values follow the queries of their layer in these files, so the whole grows row by row.
+            Some((layer, rest)) => {
+                let fused = format!("{layer}attn_qkv.{rest}");
+                let known = tensors.iter().position(|(spec, _)| spec.name() == fused);
+                let index = known.unwrap_or(tensors.len());
+                if known.is_none() {
+                    tensors.push((TensorSpec::new(fused.clone(), ty, &info.shape).unwrap(), Vec::new()));
+                }
+                tensors[index].1.extend(data);
+                let row = ty.row_bytes(info.shape[1..].iter().product::<u64>() as usize).unwrap();
+                let rows = (tensors[index].1.len() / row) as u64;
+                let shape = [&[rows], &info.shape[1..]].concat();
+                tensors[index].0 = TensorSpec::new(fused, ty, &shape).unwrap();
+            }
+            None => tensors.push((TensorSpec::from(info), data)),
+        }
+    }
+    let scaled: Vec<String> = tensors
+        .iter()
+        .filter_map(|(spec, _)| spec.name().strip_suffix(".weight").filter(|name| name.starts_with("blk.")))
+        .filter(|name| !name.contains("norm"))
+        .map(str::to_owned)
+        .collect();
+    for name in scaled {
+        let scale = TensorSpec::new(format!("{name}.scale"), QuantType::F32, &[1]).unwrap();
+        tensors.push((scale, 0.5_f32.to_le_bytes().to_vec()));
+        let unused = TensorSpec::new(format!("{name}.input_scale"), QuantType::F32, &[1]).unwrap();
+        tensors.push((unused, 3.0_f32.to_le_bytes().to_vec()));
+    }
+    let path = folder.join(format!("{name}.gguf"));
+    gguf::write(&path, file.metadata(), tensors.iter().map(|(spec, data)| (spec.clone(), &data[..]))).unwrap();
+    path
+}
+
+/// Floats times two, which loses nothing.
+fn twice(ty: QuantType, data: &[u8]) -> Vec<u8> {
+    match ty {
+        QuantType::F32 => {
+            data.as_chunks().0.iter().flat_map(|v| (2.0 * f32::from_le_bytes(*v)).to_le_bytes()).collect()
+        }
+        QuantType::F16 => {
+            let double = |v: &[u8; 2]| f32_to_f16(2.0 * f16_to_f32(u16::from_le_bytes(*v))).to_le_bytes();
+            data.as_chunks().0.iter().flat_map(double).collect()
+        }
+        other => panic!("the golden models have no {other}"),
+    }
+}
+
+/// Logits of the first `count` tokens of a model's own text, on an engine.
+pub fn logits_of(name: &str, engine: &Arc<dyn Engine>, count: usize) -> Vec<f32> {
+    let options = StateOptions { ctx: 512, slots: 1, key: CacheType::F32, value: CacheType::F32 };
+    let mut outputs = Outputs::default();
+    let rows: Vec<usize> = (0..count).collect();
+    let request = Request { rows: &rows, head: Head::Logits, taps: &[], features: None };
+    let tokens = &Expected::open(name).tokens()[..count];
+    engine.open(options).unwrap().run(&Forest::chain(tokens, 0, 0), &request, &mut outputs).unwrap();
+    outputs.logits
 }
 
 /// What transformers computed.

@@ -61,6 +61,8 @@ pub(super) struct Call<'a> {
     pub tiles: Range<usize>,
     pub out: OutRows<'a>,
     pub accumulate: bool,
+    /// Factor of the products, before the bias.
+    pub scale: f32,
     pub bias: Option<&'a [f32]>,
 }
 
@@ -76,6 +78,9 @@ impl Call<'_> {
         unsafe {
             if lanes == V::N {
                 let mut value = products;
+                if self.scale != 1.0 {
+                    value = v.mul(value, v.splat_f32((&raw const self.scale).cast()));
+                }
                 if let Some(bias) = self.bias {
                     value = v.add(value, v.load_f32(bias.as_ptr().add(first).cast()));
                 }
@@ -99,7 +104,9 @@ impl Call<'_> {
     /// # Safety
     /// The output is the caller's alone, and `i < n`.
     #[inline(always)]
-    pub unsafe fn put_one(&self, mut value: f32, r: usize, i: usize) {
+    pub unsafe fn put_one(&self, product: f32, r: usize, i: usize) {
+        // A product by one keeps its bits, so both ways agree.
+        let mut value = product * self.scale;
         if let Some(bias) = self.bias {
             value += bias[i];
         }

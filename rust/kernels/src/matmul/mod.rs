@@ -202,6 +202,7 @@ impl MatrixLayout {
 pub struct Matrix<'a> {
     layout: &'a MatrixLayout,
     data: &'a [u8],
+    scale: f32,
 }
 
 impl<'a> Matrix<'a> {
@@ -212,10 +213,16 @@ impl<'a> Matrix<'a> {
     #[must_use]
     pub fn new(layout: &'a MatrixLayout, data: &'a [u8]) -> Self {
         assert_eq!(data.len(), layout.bytes(), "bytes of a {} matrix [{}, {}]", layout.ty, layout.n, layout.k);
-        Self { layout, data }
+        Self { layout, data, scale: 1.0 }
     }
 
-    /// `out = W x + bias`, or `out = out + (W x + bias)` with `accumulate`, for the outputs of a range of tiles and every row of `acts`.
+    /// The same matrix whose products are multiplied by a factor.
+    #[must_use]
+    pub fn scaled(self, scale: f32) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// `out = scale * W x + bias`, or `out = out + (scale * W x + bias)` with `accumulate`, for the outputs of a range of tiles and every row of `acts`.
     ///
     /// # Panics
     /// When `acts` is not what the matrix reads, or a slice has not its size.
@@ -263,6 +270,7 @@ impl<'a> Matrix<'a> {
             tiles,
             out,
             accumulate,
+            scale: self.scale,
             bias,
         };
         match layout.form {

@@ -21,6 +21,7 @@ fn product<F: TileFormat, const N: usize>(n: usize, k: usize, raw: &[u8], acts: 
         tiles: 0..tiles,
         out: OutRows::new(&mut out, n),
         accumulate: false,
+        scale: 1.0,
         bias: None,
     };
     // SAFETY: the call has the sizes of its parts, and its outputs are here alone.
@@ -80,6 +81,7 @@ fn sixteen_lanes_of_floats_have_the_bits_of_eight() {
             tiles: 0..n.div_ceil(if wide { 16 } else { 8 }),
             out: OutRows::new(&mut out, n),
             accumulate: false,
+            scale: 1.0,
             bias: None,
         };
         // SAFETY: the call has the sizes of its parts, and its outputs are here alone.

@@ -14,8 +14,6 @@ mod state;
 use std::path::Path;
 use std::sync::Arc;
 
-use draftgauge_kernels::quant::QuantType;
-
 pub use config::{BlockConfig, FeatureControl, Field, Geometry, OverrideValue, Source};
 pub use program::Lender;
 
@@ -198,9 +196,7 @@ impl BlockDrafter {
             if let Some(name) = spec.name.strip_prefix(BORROWED) {
                 return Ok(Origin::Shared(name.to_owned()));
             }
-            let info = source.file.required_tensor(&spec.name)?;
-            let ty = info.ty.unwrap_or(QuantType::F32);
-            Ok(Origin::File(WeightSource { ty, shape: spec.shape.clone(), data: source.file.bytes(info)? }))
+            WeightSource::read(spec, &source.file).map(Origin::File)
         })?;
         // The block stands after the last position that the target can hold.
         let state = target.state_options();
