@@ -10,7 +10,6 @@ use draftgauge_core::memory;
 use draftgauge_core::program::{
     Activation, Buf, CacheSpec, Linear, Norm, Op, Program, TapPoint, WeightId, WeightSpec, WeightUse,
 };
-use draftgauge_core::sampling;
 use draftgauge_kernels::quant::QuantType;
 
 use crate::ops::{self, Rotation};
@@ -389,8 +388,7 @@ impl<'a> Run<'a> {
                 ));
             }
             if request.head == Head::Top2 {
-                let (token, first, second) = sampling::top2(logits);
-                outputs.top2.push(Top2 { token, first, second });
+                outputs.top2.push(Top2::of(logits));
             }
         }
         if request.head == Head::Logits {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::programs::{Model, Noise, Shape, options};
 use draftgauge_candle::Candle;
-use draftgauge_core::backend::{Backend, CacheType, Engine, EngineState, Forest, Head, Outputs, Request};
+use draftgauge_core::backend::{Backend, CacheType, Engine, EngineState, Forest, Head, Outputs, Request, Top2};
 use draftgauge_core::error::Error;
 use draftgauge_core::naive::Naive;
 use draftgauge_core::program::TapPoint;
@@ -68,6 +68,17 @@ fn off(got: &[f32], want: &[f32]) -> f32 {
 fn tiny_llama_models_agree_with_transformers() {
     let (logits, features) = common::golden::worst(candle);
     assert!(logits <= 2e-4 && features <= 2e-4, "logits {logits:e}, features {features:e}");
+}
+
+#[test]
+fn fused_projections_and_scales_beside_matrices_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in common::golden::NAMES {
+        let path = common::golden::rewritten(name, folder.path());
+        let (plain, other) = (common::golden::load(name, candle()), common::golden::load_file(&path, candle()));
+        let worst = off(&common::golden::logits_of(name, &other, 9), &common::golden::logits_of(name, &plain, 9));
+        assert!(worst <= 1e-6, "{name}: {worst:e}");
+    }
 }
 
 #[test]
@@ -360,7 +371,7 @@ fn greedy_text_of_smollm2_is_that_of_the_plain_reading() {
         let got = candle.logits(&tokens, &row, &mut || Ok(())).unwrap();
         let worst = off(&got, &want);
         assert!(worst <= DEEP_QUANT_BOUND, "{worst:e}");
-        let (choice, first, second) = draftgauge_core::sampling::top2(&want);
+        let Top2 { token: choice, first, second } = Top2::of(&want);
         // Another choice is right only where the two largest logits lie closer than the difference of the backends.
         if draftgauge_core::sampling::argmax(&got) != choice {
             let difference = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

@@ -9,6 +9,7 @@ mod params;
 
 pub use params::SamplingParams;
 
+use crate::backend::Top2;
 use crate::error::{Error, Evidence, Result};
 use crate::exact;
 use crate::noise::{self, Noise};
@@ -168,7 +169,7 @@ impl Sampler {
                 Evidence::new("a row of logits has the wrong length").expected(self.vocab_size).found(logits.len()),
             ));
         }
-        let (best, first, second) = top2(logits);
+        let Top2 { token: best, first, second } = Top2::of(logits);
         // NaN compares false with everything, so it needs its own look; the sum of the row would round it away.
         if logits.iter().fold(false, |bad, value| bad | value.is_nan()) || first == f32::INFINITY {
             let id = logits.iter().position(|v| v.is_nan() || *v == f32::INFINITY).unwrap_or_default();
@@ -380,36 +381,7 @@ fn id_of(key: u64) -> u32 {
 
 /// Index of the largest value, the lowest on ties. NaN never wins.
 pub fn argmax(values: &[f32]) -> u32 {
-    top2(values).0
-}
-
-/// Index of the largest value (the lowest on ties), the value, and the second largest (equal on ties).
-pub fn top2(values: &[f32]) -> (u32, f32, f32) {
-    // Lanes of their own make this vector code; a token's lane is its id modulo the width.
-    const LANES: usize = 16;
-    let mut first = [f32::NEG_INFINITY; LANES];
-    let mut second = [f32::NEG_INFINITY; LANES];
-    let whole = values.chunks_exact(LANES);
-    let rest = whole.remainder();
-    for chunk in whole {
-        for lane in 0..LANES {
-            let value = chunk[lane];
-            let loser = if value > first[lane] { first[lane] } else { value };
-            second[lane] = if loser > second[lane] { loser } else { second[lane] };
-            first[lane] = if value > first[lane] { value } else { first[lane] };
-        }
-    }
-    let (mut top, mut next) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
-    for value in first.into_iter().chain(second).chain(rest.iter().copied()) {
-        if value > top {
-            next = top;
-            top = value;
-        } else if value > next {
-            next = value;
-        }
-    }
-    let index = values.iter().position(|&value| value == top).unwrap_or(0);
-    (index as u32, top, next)
+    Top2::of(values).token
 }
 
 #[cfg(test)]

@@ -149,11 +149,11 @@ proptest! {
 
     #[test]
     fn top2_agrees_with_sorting(values in prop::collection::vec(logit(), 2..70)) {
-        let (index, first, second) = top2(&values);
+        let Top2 { token, first, second } = Top2::of(&values);
         let mut sorted = values.clone();
         sorted.sort_by(|a, b| b.partial_cmp(a).unwrap());
         prop_assert_eq!((first, second), (sorted[0], sorted[1]));
-        prop_assert_eq!(index as usize, values.iter().position(|&v| v == sorted[0]).unwrap());
+        prop_assert_eq!(token as usize, values.iter().position(|&v| v == sorted[0]).unwrap());
     }
 }
 

@@ -8,7 +8,6 @@ use draftgauge_kernels::quant::QuantType;
 use crate::backend::{CacheType, Engine, EngineState, Forest, Head, Origin, Outputs, Request, StateOptions, Top2};
 use crate::error::{Error, Evidence, Result};
 use crate::program::{Program, ProgramBuilder, WeightSpec};
-use crate::sampling;
 use crate::session::{Detokenize, SessionModel};
 
 /// Width of the fake's residual stream.
@@ -126,10 +125,7 @@ impl EngineState for FakeState {
             let logits = self.logits(befores[row], cells[row]);
             match request.head {
                 Head::Logits => outputs.logits.extend(logits),
-                Head::Top2 => {
-                    let (token, first, second) = sampling::top2(&logits);
-                    outputs.top2.push(Top2 { token, first, second });
-                }
+                Head::Top2 => outputs.top2.push(Top2::of(&logits)),
             }
         }
         outputs.taps.clear();
