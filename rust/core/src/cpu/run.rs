@@ -96,12 +96,15 @@ impl State {
         let program = &plan.program;
         forest.check(program.vocab_size, self.options, |slot| self.slots[slot].len())?;
         request.check(forest, program)?;
-        outputs.logits.clear();
         outputs.top2.clear();
         outputs.taps.clear();
+        // Every value of wanted logits is written, so those of the last run need no clearing.
         match request.head {
             Head::Logits => outputs.logits.resize(request.rows.len() * program.head_size, 0.0),
-            Head::Top2 => outputs.top2.resize(request.rows.len(), Top2::default()),
+            Head::Top2 => {
+                outputs.logits.clear();
+                outputs.top2.resize(request.rows.len(), Top2::default());
+            }
         }
         outputs.taps.resize(request.taps.len() * forest.len() * program.hidden_size, 0.0);
 
@@ -174,9 +177,17 @@ impl State {
                 buffer.resize(scratch, 0.0);
             }
         }
-        if self.logits.len() < wanted.len() * program.head_size {
-            self.logits.resize(wanted.len() * program.head_size, 0.0);
-        }
+        // Rows in the order of the request are computed where the caller reads them.
+        let in_place = request.head == Head::Logits && wanted.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1);
+        let logits = if in_place {
+            let start = wanted.first().map_or(0, |&(place, _)| place * program.head_size);
+            &mut outputs.logits[start..start + wanted.len() * program.head_size]
+        } else {
+            if self.logits.len() < wanted.len() * program.head_size {
+                self.logits.resize(wanted.len() * program.head_size, 0.0);
+            }
+            &mut self.logits[..wanted.len() * program.head_size]
+        };
         let stages = if request.features.is_some() { &plan.inject } else { &plan.stages };
         self.pieces.clear();
         self.pieces.extend(stages.iter().map(|stage| pieces_of(plan, stage, rows.len(), wanted.len(), request)));
@@ -205,7 +216,7 @@ impl State {
             scratch: self.scratch.iter_mut().map(|buffer| Shared::new(buffer)).collect(),
             ropes: &self.ropes,
             wanted: &wanted,
-            logits: Shared::new(&mut self.logits[..wanted.len() * program.head_size]),
+            logits: Shared::new(logits),
             largest: Shared::new(&mut self.largest),
             taps: request.taps,
             tapped: Shared::new(&mut outputs.taps),
@@ -231,7 +242,6 @@ impl State {
             .collect();
         if let (Some(markov), false) = (&plan.markov, wanted.is_empty()) {
             let blocks = markov::Chains::new(forest, first, &wanted);
-            let logits = &mut self.logits[..wanted.len() * program.head_size];
             markov::run(plan, markov, &blocks, logits, &mut best, (&mut self.q8, &mut self.f32))?;
         }
         for (&(place, row), (index, best)) in wanted.iter().zip(best.iter().enumerate()) {
@@ -246,6 +256,7 @@ impl State {
                 Head::Top2 => {
                     outputs.top2[place] = Top2 { token: best.index as u32, first: best.first, second: best.second };
                 }
+                Head::Logits if in_place => {}
                 Head::Logits => outputs.logits[place * program.head_size..][..program.head_size]
                     .copy_from_slice(&self.logits[index * program.head_size..][..program.head_size]),
             }
