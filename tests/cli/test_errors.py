@@ -80,6 +80,9 @@ def test_an_unknown_device(cli, command: str, text: Path, model: Path) -> None:
         (["-ctk", "q8_0"], "cache_type_k: expected f16 or f32, found q8_0"),
         (["--override-kv", "nonsense"], "override-kv"),
         (["--device", "cuda:x"], "found cuda:x"),
+        # Candle's devices have threads and layouts of their own: an option without effect is not ignored.
+        (["--device", "candle-cpu", "-t", "2"], "threads: expected no number on a Candle device.*, found 2"),
+        (["--device", "candle-cpu", "--no-pack"], "no_pack: expected a CPU.*, found candle-cpu"),
     ],
 )
 def test_shared_options(cli, command: str, options: list[str], pattern: str, text: Path, model: Path) -> None:

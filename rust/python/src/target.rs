@@ -1,5 +1,6 @@
 //! Targets: loading on a device, logits and features.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub struct PyTarget {
     template_error: Option<String>,
 }
 
-fn argument(key: &str, expected: &str, found: &str) -> Error {
+fn argument(key: &str, expected: &str, found: impl Display) -> Error {
     Error::argument(Evidence::new("invalid value").key(key).expected(expected).found(found))
 }
 
@@ -71,6 +72,17 @@ impl Load {
                         "fast on a Candle device, whose products are its own",
                         "reference",
                     ));
+                }
+                // Candle has threads and layouts of its own: an option without effect is refused, not ignored.
+                if let Some(threads) = cpu.threads {
+                    return Err(argument(
+                        "threads",
+                        "no number on a Candle device, whose threads are its own",
+                        threads,
+                    ));
+                }
+                if cpu.no_pack {
+                    return Err(argument("no_pack", "a CPU, since Candle devices pack nothing", other));
                 }
                 load_on(&path, Candle::new(other)?, options, progress)
             }
