@@ -71,12 +71,17 @@ class Drafter:
     def ngram(cls, max_n: int = 4, draft_len: int = 8) -> Drafter:
         """Propose what followed the last tokens when they occurred before.
 
+        The longest suffix of ``max_n`` down to 2 tokens that occurred earlier decides (down to ``max_n`` where that is
+        1: a single token recurs everywhere and says little). Of the last 32 places where it occurred, the continuations
+        are merged: each draft is what most of those still in agreement continue with, the latest one on a tie. Without
+        an earlier occurrence nothing is proposed in that step.
+
         Parameters
         ----------
         max_n : int
-            Longest suffix that is looked up, in tokens.
+            Longest suffix that is looked up, in tokens: 1 to 64, 4 by default.
         draft_len : int
-            Most tokens of one proposal.
+            Most tokens of one proposal: 1 to 512, 8 by default.
 
         Raises
         ------

@@ -17,6 +17,19 @@ class Tokenizer:
     """A tokenizer that gives llama.cpp's ids for the same file.
 
     :meth:`from_gguf` reads the metadata alone, so it also serves files whose architecture does not run here.
+
+    Examples
+    --------
+    >>> import draftgauge as dg
+    >>> from draftgauge.targets import demo_path
+    >>> tokenizer = dg.Tokenizer.from_gguf(demo_path())
+    >>> ids = tokenizer.encode("Hello, world!")
+    >>> ids
+    [19556, 28, 905, 17]
+    >>> tokenizer.decode(ids)
+    'Hello, world!'
+    >>> tokenizer.vocab_size
+    49152
     """
 
     def __init__(self, inner: core.Tokenizer) -> None:
@@ -46,6 +59,19 @@ class Tokenizer:
             Put BOS before it and EOS after it where the file says so.
         parse_special : bool
             Read the names of control tokens in the text as those tokens.
+
+        Returns
+        -------
+        list of int
+            The ids, each below :attr:`vocab_size`.
+
+        Examples
+        --------
+        >>> import draftgauge as dg
+        >>> from draftgauge.targets import demo_path
+        >>> tokenizer = dg.Tokenizer.from_gguf(demo_path())
+        >>> tokenizer.encode("<|im_end|>"), tokenizer.encode("<|im_end|>", parse_special=False)
+        ([2], [44, 108, 306, 79, 486, 108, 46])
         """
         return self._inner.encode(text, add_special, parse_special)
 
@@ -58,6 +84,19 @@ class Tokenizer:
             The ids.
         skip_special : bool
             Leave control tokens out.
+
+        Raises
+        ------
+        ValueError
+            When an id is not in the vocabulary.
+
+        Examples
+        --------
+        >>> import draftgauge as dg
+        >>> from draftgauge.targets import demo_path
+        >>> tokenizer = dg.Tokenizer.from_gguf(demo_path())
+        >>> tokenizer.decode([1, 19556, 2]), tokenizer.decode([1, 19556, 2], skip_special=True)
+        ('<|im_start|>Hello<|im_end|>', 'Hello')
         """
         return self._inner.decode(list(ids), skip_special)
 
@@ -88,7 +127,21 @@ class Tokenizer:
 
 
 class ChatTemplate:
-    """A model's own Jinja template, rendered as ``transformers`` renders it, in a sandbox with bounded work."""
+    """A model's own Jinja template, rendered as ``transformers`` renders it, in a sandbox with bounded work.
+
+    Examples
+    --------
+    >>> import draftgauge as dg
+    >>> from draftgauge.targets import demo_path
+    >>> template = dg.ChatTemplate.from_gguf(demo_path())
+    >>> print(template.render([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]))
+    <|im_start|>system
+    Be brief.<|im_end|>
+    <|im_start|>user
+    Hi<|im_end|>
+    <|im_start|>assistant
+    <BLANKLINE>
+    """
 
     def __init__(self, inner: core.ChatTemplate) -> None:
         self._inner = inner
