@@ -24,6 +24,7 @@ from draftgauge.errors import (
     TreeError,
 )
 from draftgauge.info import build_info
+from draftgauge.lab import measure
 from draftgauge.scores import Scores, score
 from draftgauge.targets import Target
 from draftgauge.text import ChatTemplate, Tokenizer
@@ -51,6 +52,7 @@ __all__ = [
     "build_info",
     "generate",
     "gguf",
+    "measure",
     "quant",
     "score",
     "stream",

@@ -13,6 +13,7 @@ from draftgauge._door import core
 from draftgauge.drafters import Drafter
 from draftgauge.errors import ModelError
 from draftgauge.targets import Target
+from draftgauge.trace import TracePlace
 from draftgauge.types import Chunk, DraftStats, Generation, Message, Timings
 
 __all__ = ["Prompt", "Run", "Session", "generate", "stream"]
@@ -96,7 +97,7 @@ class Run:
         verify: Literal["match"] = "match",
         raw: bool = False,
         system: str | None = None,
-        trace: str | os.PathLike[str] | None = None,
+        trace: str | os.PathLike[str] | TracePlace | None = None,
         on_prefill: Callable[[float], object] | None = None,
     ) -> None:
         _refuse_later(tree_budget=tree_budget, verify=verify)
@@ -145,10 +146,12 @@ class Run:
             self._settings["draft_block"] = drafter.block_size
         if drafter is not None and draft_n_max == 0:
             self._notices.append(f"the {drafter.kind} drafter was given and cannot draft: draft_n_max is 0")
-        header = (
-            None if trace is None else (os.fspath(trace), json.dumps(trace_header(target, drafter, self._settings)))
-        )
-        self._inner = session._inner.start(tokens, options, chunks=chunks, trace=header)
+        place: tuple[str, str | None, int, str | None, str | None] | None = None
+        if isinstance(trace, TracePlace):
+            place = (os.fspath(trace.path), None, trace.seq, trace.id, trace.category)
+        elif trace is not None:
+            place = (os.fspath(trace), json.dumps(trace_header(target, drafter, self._settings)), 0, None, None)
+        self._inner = session._inner.start(tokens, options, chunks=chunks, trace=place)
         self._finished: Generation | None = None
 
     def __iter__(self) -> Iterator[Chunk]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from draftgauge._door import core
 
-__all__ = ["Sequence", "Trace", "load"]
+__all__ = ["Sequence", "Trace", "TracePlace", "load"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,26 @@ class Sequence:
     steps: list[dict[str, Any]]
     end: dict[str, Any] | None
     tokens: list[int]
+
+
+@dataclass(frozen=True)
+class TracePlace:
+    """Where a run adds its sequence to a trace that is there already.
+
+    Attributes
+    ----------
+    path : path
+        The trace.
+    seq : int
+        Number of the sequence.
+    id, category : str or None
+        What the sequence is called.
+    """
+
+    path: str | os.PathLike[str]
+    seq: int
+    id: str | None = None
+    category: str | None = None
 
 
 @dataclass(frozen=True)

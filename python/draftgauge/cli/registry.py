@@ -7,11 +7,11 @@ COMMANDS: dict[str, str] = {
     "generate": "draftgauge.cli.generate",
     "evaluate": "draftgauge.cli.evaluate",
     "bench": "draftgauge.cli.bench",
+    "measure": "draftgauge.cli.measure",
 }
 """Commands by name, in the order of the help. A module has a function ``command`` and a text ``EXAMPLE``."""
 
 LATER: dict[str, str] = {
-    "measure": "acceptance per position with intervals, speed ratio and identity over a set of prompts",
     "ladder": "acceptance against precision",
     "compare": "two runs side by side",
     "economics": "the verify-cost curve joined with acceptance",

@@ -159,6 +159,16 @@ impl TraceWriter {
         Ok(writer)
     }
 
+    /// Opens an existing trace to add sequences to it, the first of them numbered `next_seq`.
+    ///
+    /// # Errors
+    /// `Error::Io` when the file is not there or cannot be written.
+    pub fn append(path: impl AsRef<Path>, next_seq: u64) -> Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        let file = File::options().append(true).open(&path).map_err(|error| Error::io(&path, error))?;
+        Ok(Self { path, file, next_seq })
+    }
+
     /// The next sequence of this trace.
     pub fn sequence(&mut self, id: Option<String>, category: Option<String>) -> SequenceTrace<'_> {
         let seq = self.next_seq;

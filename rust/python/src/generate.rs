@@ -67,12 +67,30 @@ impl PySession {
         prompt: Vec<u32>,
         options: &PyOptions,
         chunks: bool,
-        trace: Option<(PathBuf, String)>,
+        trace: Option<TracePlace>,
     ) -> Result<PyRun> {
         drop(lock(&self.0)?);
-        let writer = trace.map(|(path, header)| create_trace(path, &header)).transpose()?;
-        Ok(PyRun::start(Arc::clone(&self.0), prompt, options.0.clone(), chunks, writer))
+        let place = trace.map(open_trace).transpose()?;
+        Ok(PyRun::start(Arc::clone(&self.0), prompt, options.0.clone(), chunks, place))
     }
+}
+
+/// Path, header of a new trace or number of the sequence in one that is there, id and category.
+type TracePlace = (PathBuf, Option<String>, u64, Option<String>, Option<String>);
+
+/// An open trace, and what the next sequence of it is called.
+struct Place {
+    writer: TraceWriter,
+    id: Option<String>,
+    category: Option<String>,
+}
+
+fn open_trace((path, header, seq, id, category): TracePlace) -> Result<Place> {
+    let writer = match header {
+        Some(header) => create_trace(path, &header)?,
+        None => TraceWriter::append(path, seq)?,
+    };
+    Ok(Place { writer, id, category })
 }
 
 fn create_trace(path: PathBuf, header: &str) -> Result<TraceWriter> {
@@ -206,7 +224,7 @@ impl PyRun {
         prompt: Vec<u32>,
         options: GenerateOptions,
         chunks: bool,
-        mut writer: Option<TraceWriter>,
+        mut place: Option<Place>,
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         // Without room, the run waits for its reader after every step: closing the stream stops it there.
@@ -214,7 +232,7 @@ impl PyRun {
         let mut observer = Sender { events: sender, stop: Arc::clone(&stop), chunks, reused: None };
         let worker = std::thread::spawn(move || {
             let mut session = session.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let mut trace = writer.as_mut().map(|writer| writer.sequence(None, None));
+            let mut trace = place.as_mut().map(|place| place.writer.sequence(place.id.take(), place.category.take()));
             let outcome = session.generate(&prompt, &options, &mut observer, trace.as_mut());
             (outcome, observer.reused)
         });
@@ -357,11 +375,18 @@ fn trace_load(py: Python<'_>, path: PathBuf) -> Result<String> {
     })
 }
 
+/// Begins a trace that sequences are added to.
+#[pyfunction]
+fn trace_create(path: PathBuf, header: &str) -> Result<()> {
+    create_trace(path, header).map(drop)
+}
+
 /// Registers this file's names.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyOptions>()?;
     m.add_class::<PyRun>()?;
     m.add_class::<PySession>()?;
+    m.add_function(wrap_pyfunction!(trace_create, m)?)?;
     m.add_function(wrap_pyfunction!(trace_load, m)?)?;
     Ok(())
 }
