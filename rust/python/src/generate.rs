@@ -62,13 +62,7 @@ impl PySession {
 
     /// Starts a generation. With `chunks` every step is handed out, else the end alone.
     #[pyo3(signature = (prompt, options, *, chunks, trace=None))]
-    fn start(
-        &self,
-        prompt: Vec<u32>,
-        options: &PyOptions,
-        chunks: bool,
-        trace: Option<TracePlace>,
-    ) -> Result<PyRun> {
+    fn start(&self, prompt: Vec<u32>, options: &PyOptions, chunks: bool, trace: Option<TracePlace>) -> Result<PyRun> {
         drop(lock(&self.0)?);
         let place = trace.map(open_trace).transpose()?;
         Ok(PyRun::start(Arc::clone(&self.0), prompt, options.0.clone(), chunks, place))
