@@ -99,7 +99,10 @@ impl Sampler {
             if edited { argmax(&self.row) } else { best }
         } else {
             let values = if edited { std::mem::take(&mut self.row) } else { Vec::new() };
-            let token = self.draw(if edited { &values } else { logits }, position);
+            let token = match edited {
+                true => self.draw(&values, argmax(&values), position),
+                false => self.draw(logits, best, position),
+            };
             if edited {
                 self.row = values;
             }
@@ -232,9 +235,8 @@ impl Sampler {
         if self.params.min_p > 0.0 { exact::ln(self.params.min_p) } else { f64::MIN }
     }
 
-    /// Gumbel-max over the survivors.
-    fn draw(&mut self, values: &[f32], position: u32) -> u32 {
-        let best = argmax(values);
+    /// Gumbel-max over the survivors; `best` is the row's argmax.
+    fn draw(&mut self, values: &[f32], best: u32, position: u32) -> u32 {
         let max = f64::from(values[best as usize]);
         if max == f64::NEG_INFINITY {
             return best;
@@ -270,16 +272,12 @@ impl Sampler {
             return None;
         }
         self.keys.clear();
-        self.keys.extend(
-            values
-                .iter()
-                .enumerate()
-                .filter(|&(_, &value)| value != f32::NEG_INFINITY)
-                .map(|(id, &value)| key_of(value, id as u32)),
-        );
-        if top_k < self.keys.len() {
-            self.keys.select_nth_unstable(top_k - 1);
-            self.keys.truncate(top_k);
+        if top_k < values.len() {
+            self.keys.extend(keys_above(values, |value| value != f32::NEG_INFINITY));
+            if top_k < self.keys.len() {
+                self.keys.select_nth_unstable(top_k - 1);
+                self.keys.truncate(top_k);
+            }
         }
         if top_p {
             self.cut_at_top_p(values, max);
@@ -289,19 +287,15 @@ impl Sampler {
         Some(())
     }
 
-    /// Keeps the shortest sorted prefix whose weights reach `top_p` of the total.
+    /// Keeps the shortest sorted prefix whose weights reach `top_p` of the total: of the keys, or without any, of all tokens.
     fn cut_at_top_p(&mut self, values: &[f32], max: f64) {
         // The total is a sum in order of id, which needs no sorting; only the prefix is ever sorted.
         self.weights.clear();
         self.weights.resize(values.len(), 0.0);
-        if self.keys.len() * 4 > values.len() {
+        let whole = self.keys.is_empty();
+        if whole {
             for (weight, &value) in self.weights.iter_mut().zip(values) {
                 *weight = weight_of(f64::from(value) - max);
-            }
-            if self.keys.len() < values.len() {
-                let mut kept = vec![false; values.len()];
-                self.keys.iter().for_each(|&key| kept[id_of(key) as usize] = true);
-                self.weights.iter_mut().zip(kept).for_each(|(weight, kept)| *weight *= f64::from(u8::from(kept)));
             }
         } else {
             for &key in &self.keys {
@@ -311,6 +305,25 @@ impl Sampler {
         }
         let total = self.weights.iter().fold(0.0, |sum, weight| sum + weight);
         let enough = self.params.top_p * total;
+        if whole {
+            // Tokens lighter than this share of what may be cut hold less than may be cut as long as there are no more
+            // of them than the share counts: so few tokens are sorted, and all of them only where that was not enough.
+            for share in [1 << 8, 1 << 14] {
+                let floor = exact::ln(((1.0 - self.params.top_p) * total / f64::from(share)).max(f64::MIN_POSITIVE));
+                self.keys.clear();
+                self.keys.extend(keys_above(values, |value| f64::from(value) - max >= floor));
+                if self.keep_prefix(enough) {
+                    return;
+                }
+            }
+            self.keys.clear();
+            self.keys.extend(keys_above(values, |value| value != f32::NEG_INFINITY));
+        }
+        self.keep_prefix(enough);
+    }
+
+    /// Cuts the keys to the shortest sorted prefix whose weights reach `enough`; false where they do not.
+    fn keep_prefix(&mut self, enough: f64) -> bool {
         let (mut sorted, mut sum) = (0, 0.0);
         let mut batch = 64;
         while sorted < self.keys.len() {
@@ -324,12 +337,13 @@ impl Sampler {
                 sum += self.weights[id_of(key) as usize];
                 if sum >= enough {
                     self.keys.truncate(sorted + offset + 1);
-                    return;
+                    return true;
                 }
             }
             sorted += take;
             batch *= 4;
         }
+        false
     }
 }
 
@@ -372,6 +386,11 @@ fn key_of(value: f32, id: u32) -> u64 {
     let bits = (value + 0.0).to_bits(); // -0 and 0 are equal
     let ascending = bits ^ (((bits as i32) >> 31) as u32 | 0x8000_0000);
     u64::from(!ascending) << 32 | u64::from(id)
+}
+
+/// The keys of the values that a test lets pass, in order of id.
+fn keys_above(values: &[f32], passes: impl Fn(f32) -> bool) -> impl Iterator<Item = u64> {
+    values.iter().enumerate().filter(move |&(_, &value)| passes(value)).map(|(id, &value)| key_of(value, id as u32))
 }
 
 #[inline]

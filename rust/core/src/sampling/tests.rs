@@ -260,3 +260,42 @@ fn e14_matching_a_greedy_draft_keeps_the_law() {
     near(counts[0], f64::from(trials - counts[1]), 5.0 / 7.0); // emitted after a rejection
     near(counts[2], f64::from(trials - counts[1]), 2.0 / 7.0);
 }
+
+/// Rows of a vocabulary's width, peaked and flat: the shortcut to the heaviest tokens and both ways around it.
+#[test]
+fn top_p_of_a_wide_row_keeps_the_sorted_prefix() {
+    let noise = Noise::new(11, 0);
+    let (mut shortest, mut longest) = (usize::MAX, 0);
+    for (shape, slope) in [9.0_f32, 1.2, 0.02].into_iter().enumerate() {
+        let logits: Vec<f32> = (0..20_000)
+            .map(|id| slope * noise.gumbel(shape as u32, id) as f32 + (id % 3) as f32)
+            .map(|value| (value * 64.0).round() / 64.0)
+            .collect();
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap().then(a.cmp(&b)));
+        let max = f64::from(logits[order[0]]);
+        let weight = |id: usize| exact::exp(f64::from(logits[id]) - max);
+        let total = (0..logits.len()).fold(0.0, |sum, id| sum + weight(id));
+        for top_p in [0.001, 0.5, 0.95, 0.9999, 1.0 - f64::EPSILON / 2.0] {
+            let params = SamplingParams { temperature: 1.0, top_p, ..SamplingParams::default() };
+            let kept = sampler(params, logits.len()).log_weights(&logits, History::default()).unwrap();
+            let mut sum = 0.0;
+            let open = |id: &usize| {
+                let open = sum < top_p * total;
+                sum += weight(*id);
+                open
+            };
+            let expected: Vec<usize> = order.iter().copied().take_while(open).collect();
+            let mut found: Vec<usize> = (0..logits.len()).filter(|&id| kept[id] != f64::NEG_INFINITY).collect();
+            found.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap().then(a.cmp(&b)));
+            assert!(
+                found == expected,
+                "slope {slope}, top-p {top_p}: {} kept, {} expected",
+                found.len(),
+                expected.len()
+            );
+            (shortest, longest) = (shortest.min(found.len()), longest.max(found.len()));
+        }
+    }
+    assert!(shortest < 50 && longest > 16_384, "prefixes of {shortest} to {longest} tokens");
+}
