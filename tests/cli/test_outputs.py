@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import os
 import pty
 import signal
@@ -176,7 +177,14 @@ def test_f04_a_broken_template_leaves_raw_prompts_alone(cli, model: Path) -> Non
 
 def test_the_memory_plan_comes_before_loading(cli, model: Path) -> None:
     outcome = cli("generate", "-m", model, "-p", "Hello", "-n", "1", "-v")
-    assert outcome.stderr.decode().startswith("draftgauge: memory: ")
+    line = outcome.stderr.decode().splitlines()[0]
+    assert line.startswith("draftgauge: memory: ")
+    # G07: each purpose with its own figure, which together are the sum.
+    total, *parts = (float(figure) for figure in re.findall(r"([0-9.]+) MiB", line))
+    assert re.search(r"weights in the file .*, weights beside it .*, cache .*, logits .*, features ", line)
+    assert len(parts) == 5 and abs(total - sum(parts)) < 0.5
+    # Rows of a pass, times the vocabulary, times four bytes.
+    assert f"logits {128 * 49152 * 4 / 2**20:.1f} MiB" in line
 
 
 def test_inspect_json_has_the_shape_of_the_interface(cli, model: Path) -> None:

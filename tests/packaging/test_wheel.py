@@ -104,6 +104,34 @@ def test_h03_the_default_wheel_is_complete_without_an_accelerator(empty_environm
     assert b"libcuda" not in library
 
 
+def test_h05_the_source_distribution_has_all_that_its_build_reads(wheel: Path, tmp_path: Path) -> None:
+    """Unpacked elsewhere with a Rust toolchain alone: the crates whole, and all that their lock file names."""
+    maturin = Path(sys.executable).with_name("maturin")
+    if not maturin.exists():
+        pytest.skip("no maturin here: `make wheel` installs it")
+    made = subprocess.run([maturin, "sdist", "-o", tmp_path], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    version = wheel.name.split("-")[1]
+    assert archive.name == f"draftgauge-{version}.tar.gz"
+    shutil.unpack_archive(archive, tmp_path, filter="data")
+    folder = tmp_path / f"draftgauge-{version}"
+    assert f"\nVersion: {version}\n" in (folder / "PKG-INFO").read_text()
+    # The crates are whole, and their own lock file resolves them where nothing but a toolchain is.
+    for crate in ("kernels", "core", "candle", "python"):
+        ours = {path.relative_to(ROOT): path for path in (ROOT / "rust" / crate / "src").rglob("*") if path.is_file()}
+        assert ours and all((folder / name).read_bytes() == path.read_bytes() for name, path in ours.items())
+    resolved = subprocess.run(
+        "cargo metadata --format-version 1 --locked --offline --filter-platform x86_64-unknown-linux-gnu".split(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert resolved.returncode == 0, resolved.stderr
+    crates = {package["name"] for package in json.loads(resolved.stdout)["packages"]}
+    assert {"draftgauge-python", "draftgauge-core", "pyo3", "candle-core"} <= crates
+
+
 def test_h06_every_documented_name_is_in_the_wheel(empty_environment: Path) -> None:
     program = (
         "import operator, sys, draftgauge\n"

@@ -24,7 +24,10 @@ const PROMPTS: [&str; 6] = [
     "Copy this list, then copy it once more: red apple, green pear, blue plum, yellow lemon. Copy: red apple, green pear,",
     "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(n - 1) + fibonacci(n - 2)\n\ndef factorial(n):\n",
     "The history of the lighthouse begins long before the first lamp was lit on its tower. Sailors who came from the north",
-    "<|im_start|>user\nExplain why the sky is blue.<|im_end|>\n<|im_start|>assistant\n",
+    // F07: a tool call, whose JSON is nearly forced in some places and open in others.
+    "<|im_start|>system\nTools: {\"name\": \"weather\", \"parameters\": {\"city\": \"string\", \"day\": \"string\"}}<|im_end|>\n\
+     <|im_start|>user\nWill it rain in Oslo on Monday?<|im_end|>\n\
+     <|im_start|>assistant\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\":",
     "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,",
     "Q",
 ];
@@ -65,7 +68,7 @@ impl Matrix {
 
     fn part() -> Self {
         let samplings = vec![sampling(0.0), truncated(1.0), penalised(0.3)];
-        Self { prompts: vec![0, 2], samplings, draft_lens: vec![6], tokens: 28, long_context: 0 }
+        Self { prompts: vec![0, 3], samplings, draft_lens: vec![6], tokens: 28, long_context: 0 }
     }
 }
 

@@ -12,6 +12,9 @@ use crate::program::{ProgramBuilder, RopeScaling, WeightId, WeightUse};
 /// More layers than any model has; llama.cpp refuses from here on as well.
 const MAX_LAYERS: u32 = 512;
 
+/// Words in the keys of files whose weights or caches were transformed.
+const TRANSFORMS: [&str; 3] = ["hadamard", "rotation", "transform"];
+
 /// A file seen through one architecture's prefix.
 pub struct ModelFile<'a> {
     file: &'a GgufFile,
@@ -276,8 +279,16 @@ impl<'a> ModelFile<'a> {
         }
     }
 
-    /// Refuses tensors that the architecture never named: running without them would be running another model.
+    /// Refuses tensors that the architecture never named, and keys that announce a transform of weights or cache which
+    /// nothing here applies: running without them would be running another model.
     pub fn refuse_unused(&self) -> Result<()> {
+        let announces = |key: &str| {
+            let described = ["general.", "tokenizer.", "quantize."].iter().any(|section| key.starts_with(section));
+            !described && TRANSFORMS.iter().any(|word| key.to_ascii_lowercase().contains(word))
+        };
+        if let Some((key, value)) = self.metadata.iter().find(|(key, _)| announces(key)) {
+            return Err(self.bad_key(key, "no transform that this release does not know", value.type_name()));
+        }
         let unused: Vec<_> =
             self.file.tensors().iter().filter(|t| !self.used.contains(&t.name)).map(|t| t.name.as_str()).collect();
         let Some(first) = unused.first() else { return Ok(()) };
