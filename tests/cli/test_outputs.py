@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
