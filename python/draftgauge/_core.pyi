@@ -14,6 +14,22 @@ def quant_quantizable() -> list[str]: ...
 def quant_quantize(
     x: npt.NDArray[np.float32], name: str, imatrix: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.uint8]: ...
+def quantize_types() -> list[str]: ...
+def quantize_gguf(
+    input: str,
+    output: str,
+    file_type: str,
+    *,
+    imatrix: str | None,
+    pure: bool,
+    output_type: str | None,
+    embedding_type: str | None,
+    tensor_types: Sequence[tuple[str, str]],
+    allow_requantize: bool,
+    leave_output: bool,
+    threads: int | None,
+    on_progress: Callable[[float], object] | None = None,
+) -> str: ...
 def quant_validate(data: npt.NDArray[np.uint8], name: str) -> tuple[int, str, float] | None: ...
 
 @final

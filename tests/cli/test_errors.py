@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 COMMANDS = ["inspect", "generate", "evaluate", "bench"]
-LATER = "ladder compare economics diagnose capture distil train convert quantize serve".split()
+LATER = "ladder compare economics diagnose capture distil train convert serve".split()
 
 
 def refused(outcome: subprocess.CompletedProcess[bytes], pattern: str) -> None:

@@ -8,6 +8,7 @@ COMMANDS: dict[str, str] = {
     "evaluate": "draftgauge.cli.evaluate",
     "bench": "draftgauge.cli.bench",
     "measure": "draftgauge.cli.measure",
+    "quantize": "draftgauge.cli.quantize",
 }
 """Commands by name, in the order of the help. A module has a function ``command`` and a text ``EXAMPLE``."""
 
@@ -20,7 +21,6 @@ LATER: dict[str, str] = {
     "distil": "training data from the target itself",
     "train": "a drafter trained on captured features",
     "convert": "a trained drafter as GGUF",
-    "quantize": "another quantization of a GGUF file",
     "serve": "an OpenAI-compatible server",
 }
 """Commands that a later release brings, with what they will do."""

@@ -9,6 +9,7 @@ mod gguf;
 mod info;
 mod measure;
 mod quant;
+mod quantize;
 mod signals;
 mod target;
 mod text;
@@ -25,6 +26,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     info::register(m)?;
     measure::register(m)?;
     quant::register(m)?;
+    quantize::register(m)?;
     target::register(m)?;
     text::register(m)?;
     verify::register(m)?;

@@ -3,9 +3,9 @@
 use draftgauge_kernels::quant;
 use serde::Serialize;
 
-use super::parallel::map_parts;
 use crate::error::Result;
 use crate::gguf::{GgufFile, TensorInfo, Value};
+use crate::parallel::map_parts;
 
 /// Elements that one thread compares at a time: whole blocks of every type.
 const GRAIN: usize = 1 << 20;

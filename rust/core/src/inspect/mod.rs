@@ -1,7 +1,6 @@
 //! What `inspect` tells of a file: structs that serialize to the JSON of the interface.
 
 mod diff;
-mod parallel;
 mod validate;
 
 use serde::Serialize;

@@ -2,9 +2,9 @@
 
 use draftgauge_kernels::quant;
 
-use super::parallel::map_parts;
 use crate::error::{Evidence, Result};
 use crate::gguf::{GgufFile, TensorInfo};
+use crate::parallel::map_parts;
 
 /// Bytes that one thread looks through at a time.
 const GRAIN_BYTES: usize = 1 << 22;

@@ -4,10 +4,20 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Results of `work` over consecutive parts of `0..count`, in order; parts hold `grain` items each but the last.
-pub(super) fn map_parts<T: Send>(count: usize, grain: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+pub(crate) fn map_parts<T: Send>(count: usize, grain: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+    map_parts_on(usize::MAX, count, grain, work)
+}
+
+/// The same on at most `most` threads.
+pub(crate) fn map_parts_on<T: Send>(
+    most: usize,
+    count: usize,
+    grain: usize,
+    work: impl Fn(Range<usize>) -> T + Sync,
+) -> Vec<T> {
     let parts = count.div_ceil(grain);
     let range = |part: usize| part * grain..((part + 1) * grain).min(count);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(parts);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(parts).min(most);
     if threads <= 1 {
         return (0..parts).map(|part| work(range(part))).collect();
     }
