@@ -1,7 +1,7 @@
 //! The Markov head: a bias from the token before, chained along the requested rows of each draft block.
 
 use draftgauge_kernels::elementwise::{self, Largest};
-use draftgauge_kernels::matmul::{ActKind, Acts, OutRows};
+use draftgauge_kernels::matmul::{ActKind, ActLayout, Acts, OutRows};
 use draftgauge_kernels::shared::Shared;
 
 use super::aligned::AlignedBytes;
@@ -13,87 +13,133 @@ use crate::error::Result;
 
 /// The requested rows as chains, one a draft block.
 pub(super) struct Chains {
-    /// The block's first token, and the places of its requested rows among those of the chunk.
-    chains: Vec<(u32, Vec<usize>)>,
+    /// First token of each chain's block.
+    anchors: Vec<u32>,
+    /// For each link, the chains that are this long with the places of their rows among those of the chunk.
+    links: Vec<Vec<(usize, usize)>>,
 }
 
 impl Chains {
     /// The chains among `wanted`, (place in the request, row of the chunk), of a chunk that begins at row `first`.
     pub(super) fn new(forest: &Forest, first: usize, wanted: &[(usize, usize)]) -> Self {
         let width = forest.draft_blocks().map_or(forest.len(), |blocks| blocks.width).max(1);
-        let mut chains: Vec<(u32, Vec<usize>)> = Vec::new();
+        let mut chains = Self { anchors: Vec::new(), links: Vec::new() };
         let mut last = None;
-        for (index, &(_, row)) in wanted.iter().enumerate() {
+        let mut link = 0;
+        for (place, &(_, row)) in wanted.iter().enumerate() {
             let block = (first + row) / width;
             if last != Some(block) {
-                chains.push((forest.tokens()[block * width], Vec::new()));
+                chains.anchors.push(forest.tokens()[block * width]);
                 last = Some(block);
+                link = 0;
             }
-            chains.last_mut().expect("a chain was begun").1.push(index);
+            if chains.links.len() == link {
+                chains.links.push(Vec::new());
+            }
+            chains.links[link].push((chains.anchors.len() - 1, place));
+            link += 1;
         }
-        Self { chains }
+        chains
     }
 }
 
-/// One link of every chain that is this long: the bias of the token before, added and searched for the largest.
-struct Link<'a> {
+/// Every link of every chain in one region, two stages a link: what the links before chose becomes activations, and
+/// their product is added to the logits and searched for the largest.
+struct Walk<'a> {
     plan: &'a Plan,
     markov: &'a Markov,
-    /// Previous token and place of the logits, for each chain. `[rows]`
-    rows: &'a [(u32, usize)],
+    chains: &'a Chains,
+    previous: Shared<'a, u32>, // [chains]
     acts: Shared<'a, u8>,
-    scratch: Shared<'a, f32>, // [rows, rank]
+    scratch: Shared<'a, f32>, // [rank]
     logits: Shared<'a, f32>,
-    largest: Shared<'a, Largest>, // [pieces, rows]
+    largest: Shared<'a, Largest>, // [pieces, chains]
+    best: Shared<'a, Largest>,    // [wanted rows]
     pieces: usize,
-    /// Values between the logits of neighbouring rows.
-    stride: usize,
 }
 
-impl Region for Link<'_> {
+impl Region for Walk<'_> {
     fn stages(&self) -> usize {
-        2
+        2 * self.chains.links.len() + 1
     }
 
     fn pieces(&self, stage: usize) -> usize {
-        if stage == 0 { 1 } else { self.pieces }
+        if stage.is_multiple_of(2) { 1 } else { self.pieces }
     }
 
     fn piece(&self, stage: usize, piece: usize, _: usize) {
-        let isa = self.plan.isa;
-        let weight = self.plan.weight(self.markov.weight);
-        let layout = weight.matrix_layout();
-        let acts = layout.act_layout(self.rows.len());
-        if stage == 0 {
+        let link = stage / 2;
+        if stage.is_multiple_of(2) {
+            if let Some(before) = link.checked_sub(1) {
+                self.choose(&self.chains.links[before]);
+            }
+            if let Some(rows) = self.chains.links.get(link) {
+                self.activate(rows);
+            }
+        } else {
+            self.multiply(&self.chains.links[link], piece);
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Activations of one row alone: each chain's are multiplied by themselves unless all chains have equal distances.
+    fn layout(&self, rows: usize) -> ActLayout {
+        self.plan.weight(self.markov.weight).matrix_layout().act_layout(rows)
+    }
+
+    /// Puts the largest of a link's rows together, and what they stand for.
+    fn choose(&self, rows: &[(usize, usize)]) {
+        let chains = self.chains.anchors.len();
+        for &(chain, place) in rows {
+            // SAFETY: this stage has one piece, and the stage that wrote the largest is over.
+            let (best, previous, largest) = unsafe {
+                (
+                    self.best.slice_mut(place..place + 1),
+                    self.previous.slice_mut(chain..chain + 1),
+                    self.largest.slice(0..self.pieces * chains),
+                )
+            };
+            best[0] = (0..self.pieces).fold(Largest::NONE, |best, piece| best.merge(largest[piece * chains + chain]));
+            let choice = best[0].index;
+            previous[0] = self.markov.ids.as_ref().map_or(choice as u32, |ids| ids[choice]);
+        }
+    }
+
+    fn activate(&self, rows: &[(usize, usize)]) {
+        let acts = self.layout(rows.len());
+        for (row, &(chain, _)) in rows.iter().enumerate() {
             // SAFETY: this stage has one piece.
-            let scratch = unsafe { self.scratch.slice_mut(0..self.scratch.len()) };
-            let rank = scratch.len() / self.rows.len();
-            for (row, (&(token, _), x)) in self.rows.iter().zip(scratch.chunks_exact_mut(rank)).enumerate() {
+            unsafe {
+                let x = self.scratch.slice_mut(0..self.scratch.len());
+                let token = self.previous.slice(chain..chain + 1)[0];
                 self.plan.weight(self.markov.table).row(token as usize, x);
                 x.iter_mut().for_each(|x| *x *= self.markov.scale);
-                // SAFETY: as above.
-                unsafe { acts.write_row_shared(isa, row, x, self.acts) };
+                acts.write_row_shared(self.plan.isa, row, x, self.acts);
             }
-            return;
         }
+    }
+
+    fn multiply(&self, rows: &[(usize, usize)], piece: usize) {
+        let weight = self.plan.weight(self.markov.weight);
+        let layout = weight.matrix_layout();
         let vocab = layout.n();
         let tiles = share_of(layout.tiles(), piece, self.pieces);
         let columns = tiles.start * layout.tile_rows()..(tiles.end * layout.tile_rows()).min(vocab);
-        // SAFETY: an earlier stage wrote the activations.
-        let acts = Acts::new(acts, unsafe { self.acts.slice(0..acts.bytes()) });
-        let out = OutRows::shared(self.logits.starting_at(self.rows[0].1 * vocab), self.stride);
-        // SAFETY: pieces have disjoint tiles, so disjoint columns of the logits.
-        unsafe { weight.matrix().multiply_shared(acts, tiles, out, true, None) };
-        for (row, &(_, place)) in self.rows.iter().enumerate() {
-            // SAFETY: this piece has these columns of every row, and each (piece, row) has a place of its own.
-            let (logits, cell) = unsafe {
-                let place_of = piece * self.rows.len() + row;
-                (
-                    self.logits.slice(place * vocab + columns.start..place * vocab + columns.end),
-                    self.largest.slice_mut(place_of..place_of + 1),
-                )
-            };
-            cell[0] = elementwise::largest(isa, columns.start, logits);
+        let acts = self.layout(rows.len());
+        // SAFETY: an earlier stage wrote the activations; pieces have disjoint tiles, so disjoint columns of the logits,
+        // and each (piece, chain) has a place of its own.
+        unsafe {
+            let acts = Acts::new(acts, self.acts.slice(0..acts.bytes()));
+            // Rows of one link lie a block of requested rows apart.
+            let apart = rows.get(1).map_or(1, |second| second.1 - rows[0].1);
+            let out = OutRows::shared(self.logits.starting_at(rows[0].1 * vocab), apart * vocab);
+            weight.matrix().multiply_shared(acts, tiles, out, true, None);
+            for &(chain, place) in rows {
+                let logits = self.logits.slice(place * vocab + columns.start..place * vocab + columns.end);
+                let cell = piece * self.chains.anchors.len() + chain;
+                self.largest.slice_mut(cell..cell + 1)[0] = elementwise::largest(self.plan.isa, columns.start, logits);
+            }
         }
     }
 }
@@ -107,49 +153,39 @@ pub(super) fn run(
     best: &mut [Largest],
     (q8, f32): (&mut AlignedBytes, &mut AlignedBytes),
 ) -> Result<()> {
+    let equal = chains.links.iter().all(|link| link.len() == chains.anchors.len());
+    if !equal && chains.anchors.len() > 1 {
+        // Chains of different lengths lie at different distances: one after the other.
+        for chain in 0..chains.anchors.len() {
+            let links = chains.links.iter().map_while(|link| link.iter().find(|(c, _)| *c == chain));
+            let alone = Chains {
+                anchors: vec![chains.anchors[chain]],
+                links: links.map(|&(_, place)| vec![(0, place)]).collect(),
+            };
+            run(plan, markov, &alone, logits, best, (&mut *q8, &mut *f32))?;
+        }
+        return Ok(());
+    }
     let layout = plan.weight(markov.weight).matrix_layout();
-    let (vocab, rank) = (layout.n(), plan.program.weight(markov.table).shape[1]);
     let acts = match layout.act_kind() {
         ActKind::Q8 => q8,
         ActKind::F32 => f32,
     };
-    let pieces = layout.tiles().min(4 * plan.pool.threads());
-    let longest = chains.chains.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
-    let mut previous: Vec<u32> = chains.chains.iter().map(|&(token, _)| token).collect();
-    let (mut scratch, mut largest) = (Vec::new(), Vec::new());
-    for link in 0..longest {
-        // Chains of one length lie at equal distances, so that one product serves the link of all of them.
-        let rows: Vec<(usize, (u32, usize))> = chains
-            .chains
-            .iter()
-            .enumerate()
-            .filter_map(|(chain, (_, rows))| Some((chain, (previous[chain], *rows.get(link)?))))
-            .collect();
-        for group in rows.chunk_by(|a, b| b.1.1 - a.1.1 == chains.chains[0].1.len()) {
-            let places: Vec<(u32, usize)> = group.iter().map(|(_, row)| *row).collect();
-            let stride = if places.len() > 1 { places[1].1 - places[0].1 } else { 1 } * vocab;
-            acts.require(layout.act_layout(places.len()).bytes());
-            scratch.resize(places.len() * rank, 0.0);
-            largest.clear();
-            largest.resize(pieces * places.len(), Largest::NONE);
-            plan.pool.run(&Link {
-                plan,
-                markov,
-                rows: &places,
-                acts: Shared::new(acts.as_mut_slice()),
-                scratch: Shared::new(&mut scratch),
-                logits: Shared::new(logits),
-                largest: Shared::new(&mut largest),
-                pieces,
-                stride,
-            })?;
-            for (row, &(chain, (_, place))) in group.iter().enumerate() {
-                best[place] =
-                    (0..pieces).fold(Largest::NONE, |best, piece| best.merge(largest[piece * places.len() + row]));
-                let choice = best[place].index;
-                previous[chain] = markov.ids.as_ref().map_or(choice as u32, |ids| ids[choice]);
-            }
-        }
-    }
-    Ok(())
+    let pieces = layout.tiles().min(2 * plan.pool.threads());
+    acts.require(layout.act_layout(chains.anchors.len()).bytes());
+    let mut previous = chains.anchors.clone();
+    let mut scratch = vec![0.0; plan.program.weight(markov.table).shape[1]];
+    let mut largest = vec![Largest::NONE; pieces * chains.anchors.len()];
+    plan.pool.run(&Walk {
+        plan,
+        markov,
+        chains,
+        previous: Shared::new(&mut previous),
+        acts: Shared::new(acts.as_mut_slice()),
+        scratch: Shared::new(&mut scratch),
+        logits: Shared::new(logits),
+        largest: Shared::new(&mut largest),
+        best: Shared::new(best),
+        pieces,
+    })
 }

@@ -49,9 +49,18 @@ impl Stored {
 #[inline(always)]
 pub(super) unsafe fn drive<V: Lanes>(v: V, call: &Call<'_>, stored: Stored) {
     let row_bytes = call.k * stored.bytes();
-    for i in call.tiles.start * V::N..call.n.min(call.tiles.end * V::N) {
+    let (first, last) = (call.tiles.start * V::N, call.n.min(call.tiles.end * V::N));
+    let weights = |i: usize| &call.data[i * row_bytes..(i + 1) * row_bytes];
+    let mut i = first;
+    while V::FLOAT_WEIGHTS == 2 && i + 1 < last {
         // SAFETY: the caller's.
-        unsafe { weight_row(v, call, i, stored, &call.data[i * row_bytes..(i + 1) * row_bytes]) }
+        unsafe { weight_rows::<V, 2>(v, call, i, stored, [weights(i), weights(i + 1)]) }
+        i += 2;
+    }
+    while i < last {
+        // SAFETY: the caller's.
+        unsafe { weight_rows::<V, 1>(v, call, i, stored, [weights(i)]) }
+        i += 1;
     }
 }
 
@@ -73,35 +82,38 @@ pub(super) unsafe fn drive_dequantized<V: Lanes>(
         // SAFETY: the bytes of f32 may be read; the rest is the caller's.
         unsafe {
             let bytes = std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values));
-            weight_row(v, call, i, Stored::F32, bytes);
+            weight_rows::<V, 1>(v, call, i, Stored::F32, [bytes]);
         }
     }
 }
 
-/// The products of weight row `i` with every row of activations.
+/// The products of `R` weight rows from `i` on with every row of activations.
+///
+/// Several rows of either keep enough chains going that none waits for another; none of that changes a chain.
 #[inline(always)]
-unsafe fn weight_row<V: Lanes>(v: V, call: &Call<'_>, i: usize, stored: Stored, weights: &[u8]) {
+unsafe fn weight_rows<V: Lanes, const R: usize>(v: V, call: &Call<'_>, i: usize, stored: Stored, weights: [&[u8]; R]) {
     let rows = call.acts.rows();
     let mut row = 0;
     while row < rows {
         // SAFETY: the caller's; the rows are there.
         row += unsafe {
-            match rows - row {
-                4.. => rows_of::<V, 4>(v, call, i, stored, weights, row),
-                2..4 => rows_of::<V, 2>(v, call, i, stored, weights, row),
-                _ => rows_of::<V, 1>(v, call, i, stored, weights, row),
+            match (rows - row).min(V::FLOAT_ROWS) {
+                8.. => rows_of::<V, R, 8>(v, call, i, stored, weights, row),
+                4..8 => rows_of::<V, R, 4>(v, call, i, stored, weights, row),
+                2..4 => rows_of::<V, R, 2>(v, call, i, stored, weights, row),
+                _ => rows_of::<V, R, 1>(v, call, i, stored, weights, row),
             }
         };
     }
 }
 
 #[inline(always)]
-unsafe fn rows_of<V: Lanes, const M: usize>(
+unsafe fn rows_of<V: Lanes, const R: usize, const M: usize>(
     v: V,
     call: &Call<'_>,
     i: usize,
     stored: Stored,
-    weights: &[u8],
+    weights: [&[u8]; R],
     row: usize,
 ) -> usize {
     // SAFETY: activations are padded to whole sixteens; whole sixteens of weights are read from the row, the rest from a copy.
@@ -109,12 +121,14 @@ unsafe fn rows_of<V: Lanes, const M: usize>(
         let stride = call.acts.place(1).0;
         let x = call.x.as_ptr().add(call.acts.place(row).0);
         let sums = match stored {
-            Stored::F32 => dots::<V, M>(v, Stored::F32, weights, x, stride),
-            Stored::F16 => dots::<V, M>(v, Stored::F16, weights, x, stride),
-            Stored::BF16 => dots::<V, M>(v, Stored::BF16, weights, x, stride),
+            Stored::F32 => dots::<V, R, M>(v, Stored::F32, weights, x, stride),
+            Stored::F16 => dots::<V, R, M>(v, Stored::F16, weights, x, stride),
+            Stored::BF16 => dots::<V, R, M>(v, Stored::BF16, weights, x, stride),
         };
-        for (m, &sum) in sums.iter().enumerate() {
-            call.put_one(sum, row + m, i);
+        for r in 0..R {
+            for m in 0..M {
+                call.put_one(sums[r][m], row + m, i + r);
+            }
         }
     }
     M
@@ -133,55 +147,60 @@ unsafe fn load<V: Lanes>(v: V, stored: Stored, from: *const u8) -> V::Float {
     }
 }
 
-/// The dot products of a weight row with `M` rows of activations, `stride` bytes apart.
+/// The dot products of weight rows with `M` rows of activations, `stride` bytes apart.
 #[inline(always)]
-unsafe fn dots<V: Lanes, const M: usize>(
+unsafe fn dots<V: Lanes, const R: usize, const M: usize>(
     v: V,
     stored: Stored,
-    weights: &[u8],
+    weights: [&[u8]; R],
     x: *const u8,
     stride: usize,
-) -> [f32; M] {
+) -> [[f32; M]; R] {
     let parts = WIDTH / V::N;
-    let whole = weights.len() / stored.bytes() / WIDTH;
-    let mut acc = [[v.zero(); 2]; M];
+    let whole = weights[0].len() / stored.bytes() / WIDTH;
+    let mut acc = [[[v.zero(); 2]; M]; R];
     // SAFETY: see the caller.
     unsafe {
         for at in 0..whole {
             for part in 0..parts {
-                let w = load(v, stored, weights.as_ptr().add((at * WIDTH + part * V::N) * stored.bytes()));
+                let place = at * WIDTH + part * V::N;
+                let mut w = [v.zero(); R];
+                for r in 0..R {
+                    w[r] = load(v, stored, weights[r].as_ptr().add(place * stored.bytes()));
+                }
                 for m in 0..M {
-                    let x = v.load_f32(x.add(m * stride + (at * WIDTH + part * V::N) * 4));
-                    acc[m][part] = v.fma(w, x, acc[m][part]);
+                    let x = v.load_f32(x.add(m * stride + place * 4));
+                    for r in 0..R {
+                        acc[r][m][part] = v.fma(w[r], x, acc[r][m][part]);
+                    }
                 }
             }
         }
-        let rest = &weights[whole * WIDTH * stored.bytes()..];
-        if !rest.is_empty() {
-            let tail = stored.tail(rest);
-            for part in 0..parts {
-                let w = v.load_f32(tail.as_ptr().add(part * V::N).cast());
-                for m in 0..M {
-                    let x = v.load_f32(x.add(m * stride + (whole * WIDTH + part * V::N) * 4));
-                    acc[m][part] = v.fma(w, x, acc[m][part]);
+        if weights[0].len() > whole * WIDTH * stored.bytes() {
+            for r in 0..R {
+                let tail = stored.tail(&weights[r][whole * WIDTH * stored.bytes()..]);
+                for part in 0..parts {
+                    let w = v.load_f32(tail.as_ptr().add(part * V::N).cast());
+                    for m in 0..M {
+                        let x = v.load_f32(x.add(m * stride + (whole * WIDTH + part * V::N) * 4));
+                        acc[r][m][part] = v.fma(w, x, acc[r][m][part]);
+                    }
                 }
             }
         }
-        let mut sums = [0.0; M];
-        for m in 0..M {
-            let mut lanes = [0f32; WIDTH];
-            for part in 0..parts {
-                v.store(acc[m][part], lanes.as_mut_ptr().add(part * V::N));
+        let mut sums = [[0.0; M]; R];
+        for r in 0..R {
+            for m in 0..M {
+                sums[r][m] = v.sum_sixteen(acc[r][m]);
             }
-            sums[m] = reduce(lanes);
         }
         sums
     }
 }
 
-/// Adds the partial sums, each lane to the one half the width away, until one is left.
+/// Adds sixteen partial sums, each lane to the one half the width away, until one is left.
 #[inline(always)]
-fn reduce(mut lanes: [f32; WIDTH]) -> f32 {
+pub(super) fn reduce(mut lanes: [f32; WIDTH]) -> f32 {
     let mut width = WIDTH / 2;
     while width > 0 {
         for lane in 0..width {

@@ -157,6 +157,8 @@ impl Lanes for Avx2 {
     const NARROW: bool = true;
     const ROWS: usize = 8;
     const WIDE_ROWS: usize = 4;
+    const FLOAT_ROWS: usize = 4;
+    const FLOAT_WEIGHTS: usize = 1;
     /// Sixteen sums of two products each.
     type Dot = __m256i;
     /// The same for the high and the low nibbles of the levels: a product of two bytes would not fit with another into 16 bits.
@@ -210,6 +212,8 @@ impl Lanes for Avx2Vnni {
     const NARROW: bool = false;
     const ROWS: usize = 8;
     const WIDE_ROWS: usize = 8;
+    const FLOAT_ROWS: usize = 4;
+    const FLOAT_WEIGHTS: usize = 1;
     type Dot = __m256i;
     type Wide = __m256i;
 

@@ -28,6 +28,8 @@ impl Lanes for Avx512 {
     const NARROW: bool = false;
     const ROWS: usize = 8;
     const WIDE_ROWS: usize = 8;
+    const FLOAT_ROWS: usize = 8;
+    const FLOAT_WEIGHTS: usize = 2;
     type Int = __m512i;
     type Float = __m512;
     type Dot = __m512i;
@@ -162,6 +164,17 @@ impl Lanes for Avx512 {
     unsafe fn store(self, a: __m512, to: *mut f32) {
         // SAFETY: the token is the proof of AVX-512, and the caller's address takes 16 values.
         unsafe { _mm512_storeu_ps(to, a) }
+    }
+
+    #[inline(always)]
+    fn sum_sixteen(self, [all, _]: [__m512; 2]) -> f32 {
+        // SAFETY: the token is the proof of AVX-512.
+        unsafe {
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps::<1>(all));
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        }
     }
 
     #[inline(always)]

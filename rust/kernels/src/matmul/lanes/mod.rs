@@ -12,6 +12,9 @@ pub(super) use avx2::{Avx2, Avx2Vnni};
 pub(super) use avx512::Avx512;
 pub(super) use portable::Portable;
 
+use super::activation::WIDTH;
+use super::float::reduce;
+
 /// Asks for the cache line at an address, which may lie outside anything.
 #[inline(always)]
 pub(super) fn prefetch(at: *const u8) {
@@ -37,6 +40,10 @@ pub(super) trait Lanes: Copy {
     const ROWS: usize;
     /// The same for [`Lanes::wide_mac`].
     const WIDE_ROWS: usize;
+    /// Activation rows and rows of float weights, 1 or 2, whose accumulators stay in registers together.
+    const FLOAT_ROWS: usize;
+    /// See [`Lanes::FLOAT_ROWS`].
+    const FLOAT_WEIGHTS: usize;
     /// Lanes of 32 bits, or of four bytes.
     type Int: Copy;
     /// Lanes of f32.
@@ -91,6 +98,17 @@ pub(super) trait Lanes: Copy {
     unsafe fn load_i8(self, from: *const u8) -> Self::Float;
     /// The same f32 in every lane.
     unsafe fn splat_f32(self, from: *const u8) -> Self::Float;
+    /// The sum of sixteen lanes, which are the first or both vectors: each lane and the one half the width away, until
+    /// one is left.
+    #[inline(always)]
+    fn sum_sixteen(self, parts: [Self::Float; 2]) -> f32 {
+        let mut lanes = [0.0; WIDTH];
+        for part in 0..WIDTH / Self::N {
+            // SAFETY: the array has sixteen values.
+            unsafe { self.store(parts[part], lanes.as_mut_ptr().add(part * Self::N)) };
+        }
+        reduce(lanes)
+    }
     /// Writes `N` f32.
     unsafe fn store(self, a: Self::Float, to: *mut f32);
     /// `a + b`

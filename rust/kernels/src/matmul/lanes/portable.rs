@@ -44,6 +44,8 @@ where
     const NARROW: bool = false;
     const ROWS: usize = 4;
     const WIDE_ROWS: usize = 4;
+    const FLOAT_ROWS: usize = 4;
+    const FLOAT_WEIGHTS: usize = 1;
     type Int = [u32; N];
     type Float = [f32; N];
     type Dot = [i32; N];
