@@ -173,7 +173,7 @@ fn generate(target: &Target, drafter: Option<Arc<BlockDrafter>>, options: &Gener
     let mut session = Session::new(SessionModel::from(target), drafter).unwrap();
     let generation = session.generate(&text(20, 1), options, &mut Silent, None).unwrap();
     assert!(generation.notices.iter().all(|notice| !notice.contains("failed")), "{:?}", generation.notices);
-    (generation.tokens, generation.draft.counters.accepted_at.iter().map(|&n| n as u64).collect())
+    (generation.tokens, generation.draft.counters.accepted_at.clone())
 }
 
 #[test]
@@ -356,10 +356,10 @@ fn scores_are_what_free_running_accepts() {
         "kernels": "cpu", "notices": [],
     }))
     .unwrap();
-    let mut writer = draftgauge_core::trace::TraceWriter::create(file.path().to_path_buf(), &header).unwrap();
+    let mut writer = draftgauge_core::trace::TraceWriter::create(file.path(), &header).unwrap();
     let mut sequence = writer.sequence(None, None);
     session.generate(&prompt, &options, &mut Silent, Some(&mut sequence)).unwrap();
-    let trace = draftgauge_core::trace::load(file.path().to_path_buf()).unwrap();
+    let trace = draftgauge_core::trace::load(file.path()).unwrap();
     let tokens = session.tokens();
     let scores =
         score(&target, &*drafter, tokens, &ScoreOptions { start: 16, ..ScoreOptions::default() }, &mut || Ok(()))

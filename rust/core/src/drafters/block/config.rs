@@ -257,15 +257,22 @@ const FIELDS: &[(&str, Show, Set)] = &[
         "rope_dimension_count",
         |c| shown(&c.rope_dims),
         |c, v| {
-            whole(v, 2, c.geometry.head_dim)
-                .and_then(|x| if x % 2 == 0 { Ok(c.rope_dims.set(x)) } else { Err("an even number".to_owned()) })
+            let x = whole(v, 2, c.geometry.head_dim)?;
+            if x % 2 == 1 {
+                return Err("an even number".to_owned());
+            }
+            c.rope_dims.set(x);
+            Ok(())
         },
     ),
     (
         "rope_scaling",
         |c| Some((scaling_name(&c.rope_scaling.value), &c.rope_scaling.source)),
         |c, v| match v.as_str() {
-            Some("none") => Ok(c.rope_scaling.set(RopeScaling::None)),
+            Some("none") => {
+                c.rope_scaling.set(RopeScaling::None);
+                Ok(())
+            }
             _ => Err("\"none\"; other scalings are set by the file's keys".to_owned()),
         },
     ),
@@ -303,7 +310,10 @@ const FIELDS: &[(&str, Show, Set)] = &[
         |c| shown(&c.confidence),
         |c, v| match (flag(v)?, &c.confidence.source) {
             (true, Source::Default(_)) => Err("false, since the file has no confidence head".to_owned()),
-            (wanted, _) => Ok(c.confidence.set(wanted)),
+            (wanted, _) => {
+                c.confidence.set(wanted);
+                Ok(())
+            }
         },
     ),
     (

@@ -30,7 +30,7 @@ fn shuffled(n: usize) -> Vec<usize> {
     let noise = Noise::new(SHUFFLE_SEED, 0);
     for last in (1..n).rev() {
         let bits = noise.bits(last as u32, 0);
-        order.swap(last, (u64::from(bits) * (last as u64 + 1) >> 32) as usize);
+        order.swap(last, ((u64::from(bits) * (last as u64 + 1)) >> 32) as usize);
     }
     order
 }
