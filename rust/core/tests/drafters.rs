@@ -496,3 +496,25 @@ fn drafts_are_those_of_llama_server() {
     assert!(steps >= 200 && drafts >= 1000 && kept >= 50, "{steps} steps, {drafts} drafts, {kept} kept");
     assert!(ties * 200 <= drafts, "{ties} of {drafts}");
 }
+
+#[test]
+fn a_markov_chain_without_its_hopeless_tiles_is_the_chain() {
+    for (name, shape) in Shape::all().into_iter().filter(|(_, shape)| shape.markov) {
+        let folder = Folder::new(13, QuantType::Q8_0);
+        let target = fast(&folder);
+        let drafter = folder.drafter(&target, &shape);
+        let settings = [("confidence_head".to_owned(), json!(false))];
+        let drafter = if shape.confidence { drafter.with_overrides(&settings).unwrap().into() } else { drafter };
+        let tokens = text(120, 15);
+        let mut state = observed(&target, &*drafter, &tokens, &[]);
+        let positions: Vec<usize> = (1..120).collect();
+        let few = Budget::chain(drafter.draft_len());
+        // A cut that cuts nothing asks for whole rows of logits.
+        let whole = Budget { confidence: f32::MIN_POSITIVE, ..few };
+        let few = state.propose_each(&tokens, &positions, &few).unwrap();
+        let whole = state.propose_each(&tokens, &positions, &whole).unwrap();
+        for (few, whole) in few.iter().zip(&whole) {
+            assert_eq!(few.tokens, whole.tokens, "{name}");
+        }
+    }
+}

@@ -64,6 +64,33 @@ pub fn scale_and_cap(isa: Isa, scale: f32, cap: Option<f32>, x: &mut [f32]) {
     for_isa!(isa, inner, (scale: f32, cap: Option<f32>, x: &mut [f32]));
 }
 
+/// The largest of each `width` values, the last ones of fewer; NaN is passed over.
+pub fn highest(isa: Isa, width: usize, x: &[f32], out: &mut [f32]) {
+    #[inline(always)]
+    fn inner(width: usize, x: &[f32], out: &mut [f32]) {
+        for (out, x) in out.iter_mut().zip(x.chunks(width)) {
+            let mut lanes = [f32::NEG_INFINITY; 8];
+            let (eights, rest) = x.as_chunks::<8>();
+            for eight in eights {
+                for lane in 0..8 {
+                    lanes[lane] = if eight[lane] > lanes[lane] { eight[lane] } else { lanes[lane] };
+                }
+            }
+            let mut most = f32::NEG_INFINITY;
+            for half in [4, 2, 1] {
+                for lane in 0..half {
+                    lanes[lane] = if lanes[lane + half] > lanes[lane] { lanes[lane + half] } else { lanes[lane] };
+                }
+            }
+            for &value in rest.iter().chain(&lanes[..1]) {
+                most = if value > most { value } else { most };
+            }
+            *out = most;
+        }
+    }
+    for_isa!(isa, inner, (width: usize, x: &[f32], out: &mut [f32]));
+}
+
 /// The two largest of some values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Largest {
@@ -133,6 +160,19 @@ pub fn largest(isa: Isa, offset: usize, x: &[f32]) -> Largest {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_highest_of_each_tile_is_the_same_on_every_path() {
+        let x: Vec<f32> = (0..203_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 - 8e6).collect();
+        for width in [1, 7, 8, 16, 50, 203] {
+            let want: Vec<f32> = x.chunks(width).map(|x| x.iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect();
+            for isa in Isa::available() {
+                let mut out = vec![f32::NAN; want.len()];
+                highest(isa, width, &x, &mut out);
+                assert_eq!(out, want, "{isa}, {width}");
+            }
+        }
+    }
 
     proptest! {
         #[test]

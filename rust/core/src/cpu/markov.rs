@@ -1,5 +1,8 @@
 //! The Markov head: a bias from the token before, chained along the requested rows of each draft block.
 
+use std::cmp::Ordering;
+use std::ops::Range;
+
 use draftgauge_kernels::elementwise::{self, Largest};
 use draftgauge_kernels::matmul::{ActKind, ActLayout, Acts, OutRows};
 use draftgauge_kernels::shared::Shared;
@@ -10,6 +13,9 @@ use super::pool::Region;
 use super::run::share_of;
 use crate::backend::Forest;
 use crate::error::Result;
+
+/// What rounding and quantized activations may add to a bias beyond its bound.
+const SLACK: f32 = 1.05;
 
 /// The requested rows as chains, one a draft block.
 pub(super) struct Chains {
@@ -50,6 +56,9 @@ struct Walk<'a> {
     markov: &'a Markov,
     chains: &'a Chains,
     previous: Shared<'a, u32>, // [chains]
+    norms: Shared<'a, f32>,    // [chains]: of the embedded previous token
+    /// Whether the largest alone are wanted: tiles that cannot hold them are left out.
+    sparse: bool,
     acts: Shared<'a, u8>,
     scratch: Shared<'a, f32>, // [rank]
     logits: Shared<'a, f32>,
@@ -115,30 +124,82 @@ impl Walk<'_> {
                 let token = self.previous.slice(chain..chain + 1)[0];
                 self.plan.weight(self.markov.table).row(token as usize, x);
                 x.iter_mut().for_each(|x| *x *= self.markov.scale);
+                let norm = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32;
+                self.norms.slice_mut(chain..chain + 1)[0] = norm;
                 acts.write_row_shared(self.plan.isa, row, x, self.acts);
             }
         }
     }
 
     fn multiply(&self, rows: &[(usize, usize)], piece: usize) {
+        let layout = self.plan.weight(self.markov.weight).matrix_layout();
+        let tiles = share_of(layout.tiles(), piece, self.pieces);
+        let mut best = vec![Largest::NONE; rows.len()];
+        if self.sparse {
+            self.multiply_some(rows, tiles, &mut best);
+        } else {
+            self.multiply_tiles(rows, tiles, &mut best);
+        }
+        for (&(chain, _), best) in rows.iter().zip(best) {
+            let cell = piece * self.chains.anchors.len() + chain;
+            // SAFETY: each (piece, chain) has a place of its own.
+            unsafe { self.largest.slice_mut(cell..cell + 1)[0] = best };
+        }
+    }
+
+    /// Tiles one by one, without those whose largest logit and largest possible bias do not reach the second best.
+    fn multiply_some(&self, rows: &[(usize, usize)], tiles: Range<usize>, best: &mut [Largest]) {
+        let layout = self.plan.weight(self.markov.weight).matrix_layout();
+        let columns = tiles.start * layout.tile_rows()..(tiles.end * layout.tile_rows()).min(layout.n());
+        let mut highest = vec![0.0; rows.len() * tiles.len()]; // [rows, tiles]
+        let mut done = Vec::with_capacity(rows.len());
+        for (&(_, place), highest) in rows.iter().zip(highest.chunks_exact_mut(tiles.len().max(1))) {
+            let start = place * layout.n();
+            // SAFETY: this piece has these columns of every row.
+            let logits = unsafe { self.logits.slice(start + columns.start..start + columns.end) };
+            elementwise::highest(self.plan.isa, layout.tile_rows(), logits, highest);
+            done.extend((0..tiles.len()).max_by(|&a, &b| highest[a].total_cmp(&highest[b])));
+        }
+        done.sort_unstable();
+        done.dedup();
+        for &tile in &done {
+            let tile = tiles.start + tile;
+            self.multiply_tiles(rows, tile..tile + 1, best);
+        }
+        for tile in (0..tiles.len()).filter(|tile| !done.contains(tile)) {
+            let matters = rows.iter().enumerate().any(|(row, &(chain, _))| {
+                // SAFETY: an earlier stage wrote the norms.
+                let norm = unsafe { self.norms.slice(chain..chain + 1)[0] };
+                let bias = SLACK * norm * self.markov.norms[tiles.start + tile];
+                // What cannot be compared matters.
+                let most = highest[row * tiles.len() + tile] + bias;
+                most.partial_cmp(&best[row].second) != Some(Ordering::Less)
+            });
+            if matters {
+                self.multiply_tiles(rows, tiles.start + tile..tiles.start + tile + 1, best);
+            }
+        }
+    }
+
+    /// Adds the biases of some tiles, and takes their largest into `best`.
+    fn multiply_tiles(&self, rows: &[(usize, usize)], tiles: Range<usize>, best: &mut [Largest]) {
         let weight = self.plan.weight(self.markov.weight);
         let layout = weight.matrix_layout();
         let vocab = layout.n();
-        let tiles = share_of(layout.tiles(), piece, self.pieces);
         let columns = tiles.start * layout.tile_rows()..(tiles.end * layout.tile_rows()).min(vocab);
         let acts = self.layout(rows.len());
-        // SAFETY: an earlier stage wrote the activations; pieces have disjoint tiles, so disjoint columns of the logits,
-        // and each (piece, chain) has a place of its own.
+        // SAFETY: an earlier stage wrote the activations; pieces have disjoint tiles, so disjoint columns of the logits.
         unsafe {
             let acts = Acts::new(acts, self.acts.slice(0..acts.bytes()));
             // Rows of one link lie a block of requested rows apart.
             let apart = rows.get(1).map_or(1, |second| second.1 - rows[0].1);
             let out = OutRows::shared(self.logits.starting_at(rows[0].1 * vocab), apart * vocab);
             weight.matrix().multiply_shared(acts, tiles, out, true, None);
-            for &(chain, place) in rows {
+            for (&(_, place), best) in rows.iter().zip(best) {
                 let logits = self.logits.slice(place * vocab + columns.start..place * vocab + columns.end);
-                let cell = piece * self.chains.anchors.len() + chain;
-                self.largest.slice_mut(cell..cell + 1)[0] = elementwise::largest(self.plan.isa, columns.start, logits);
+                let found = elementwise::largest(self.plan.isa, columns.start, logits);
+                // Of equals the lowest row wins, in whatever order tiles come.
+                *best = if found.index < best.index { found.merge(*best) } else { best.merge(found) };
             }
         }
     }
@@ -152,6 +213,7 @@ pub(super) fn run(
     logits: &mut [f32],
     best: &mut [Largest],
     (q8, f32): (&mut AlignedBytes, &mut AlignedBytes),
+    sparse: bool,
 ) -> Result<()> {
     let equal = chains.links.iter().all(|link| link.len() == chains.anchors.len());
     if !equal && chains.anchors.len() > 1 {
@@ -162,7 +224,7 @@ pub(super) fn run(
                 anchors: vec![chains.anchors[chain]],
                 links: links.map(|&(_, place)| vec![(0, place)]).collect(),
             };
-            run(plan, markov, &alone, logits, best, (&mut *q8, &mut *f32))?;
+            run(plan, markov, &alone, logits, best, (&mut *q8, &mut *f32), sparse)?;
         }
         return Ok(());
     }
@@ -174,6 +236,7 @@ pub(super) fn run(
     let pieces = layout.tiles().min(2 * plan.pool.threads());
     acts.require(layout.act_layout(chains.anchors.len()).bytes());
     let mut previous = chains.anchors.clone();
+    let mut norms = vec![0.0; previous.len()];
     let mut scratch = vec![0.0; plan.program.weight(markov.table).shape[1]];
     let mut largest = vec![Largest::NONE; pieces * chains.anchors.len()];
     plan.pool.run(&Walk {
@@ -181,6 +244,8 @@ pub(super) fn run(
         markov,
         chains,
         previous: Shared::new(&mut previous),
+        norms: Shared::new(&mut norms),
+        sparse,
         acts: Shared::new(acts.as_mut_slice()),
         scratch: Shared::new(&mut scratch),
         logits: Shared::new(logits),

@@ -27,6 +27,8 @@ pub(super) struct Markov {
     pub weight: WeightId,
     pub scale: f32,
     pub ids: Option<Arc<[u32]>>,
+    /// Largest norm among the rows of each tile of `weight`: what the bias of a tile can come to at most.
+    pub norms: Vec<f32>,
 }
 
 /// One stage. A row's work is never split between threads unless the stage says so.
@@ -172,7 +174,10 @@ impl Plan {
                 self.stages.push(Stage::ActivateHead { input, norm, kinds });
                 self.stages.push(Stage::Head { weight, bias, scale, softcap });
             }
-            Op::Markov { table, weight, scale, ids } => self.markov = Some(Markov { table, weight, scale, ids }),
+            Op::Markov { table, weight, scale, ids } => {
+                let norms = self.weight(weight).tile_norms();
+                self.markov = Some(Markov { table, weight, scale, ids, norms });
+            }
         }
     }
 }

@@ -242,7 +242,8 @@ impl State {
             .collect();
         if let (Some(markov), false) = (&plan.markov, wanted.is_empty()) {
             let blocks = markov::Chains::new(forest, first, &wanted);
-            markov::run(plan, markov, &blocks, logits, &mut best, (&mut self.q8, &mut self.f32))?;
+            let sparse = request.head == Head::Top2;
+            markov::run(plan, markov, &blocks, logits, &mut best, (&mut self.q8, &mut self.f32), sparse)?;
         }
         for (&(place, row), (index, best)) in wanted.iter().zip(best.iter().enumerate()) {
             if !best.finite {

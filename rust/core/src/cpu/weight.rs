@@ -13,6 +13,7 @@ use crate::program::{WeightSpec, WeightUse};
 /// A weight.
 pub struct Weight {
     name: String,
+    ty: QuantType,
     data: Bytes,
     /// Rows that are looked up.
     table: Option<Table>,
@@ -57,8 +58,14 @@ fn quant_error(name: &str, error: &quant::QuantError) -> Error {
 
 impl Weight {
     pub(super) fn new(cpu: &Cpu, spec: &WeightSpec, source: WeightSource) -> Result<Self> {
-        let mut weight =
-            Self { name: spec.name.clone(), data: source.data.clone(), table: None, matrix: None, vector: Vec::new() };
+        let mut weight = Self {
+            name: spec.name.clone(),
+            ty: source.ty,
+            data: source.data.clone(),
+            table: None,
+            matrix: None,
+            vector: Vec::new(),
+        };
         let is_table = matches!(spec.usage, WeightUse::Table | WeightUse::TableAndMatmul);
         let is_matrix = matches!(spec.usage, WeightUse::Matmul | WeightUse::TableAndMatmul);
         if is_table {
@@ -98,6 +105,22 @@ impl Weight {
 
     pub(super) fn matrix_layout(&self) -> &MatrixLayout {
         &self.matrix.as_ref().expect("the program multiplies by it").layout
+    }
+
+    /// The largest Euclidean norm among the rows of each tile.
+    pub(super) fn tile_norms(&self) -> Vec<f32> {
+        let layout = self.matrix_layout();
+        let (Some(dequantize), rows) = (self.ty.dequantizer(), layout.n()) else { return Vec::new() };
+        let row_bytes = self.data.len() / rows.max(1);
+        let mut values = vec![0.0; layout.k()];
+        let mut norms = vec![0.0_f32; layout.tiles()];
+        for (row, data) in self.data.chunks_exact(row_bytes.max(1)).enumerate().take(rows) {
+            dequantize(data, &mut values);
+            let norm = values.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32;
+            let tile = &mut norms[row / layout.tile_rows()];
+            *tile = tile.max(norm);
+        }
+        norms
     }
 
     /// The values of a vector.

@@ -103,9 +103,9 @@ pub(super) trait Lanes: Copy {
     #[inline(always)]
     fn sum_sixteen(self, parts: [Self::Float; 2]) -> f32 {
         let mut lanes = [0.0; WIDTH];
-        for part in 0..WIDTH / Self::N {
-            // SAFETY: the array has sixteen values.
-            unsafe { self.store(parts[part], lanes.as_mut_ptr().add(part * Self::N)) };
+        for (lanes, part) in lanes.chunks_exact_mut(Self::N).zip(parts) {
+            // SAFETY: the part of the array has N values.
+            unsafe { self.store(part, lanes.as_mut_ptr()) };
         }
         reduce(lanes)
     }
