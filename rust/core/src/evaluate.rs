@@ -82,12 +82,15 @@ pub fn evaluate(
     progress: &mut dyn FnMut(f64) -> Result<()>,
 ) -> Result<Evaluation> {
     let ctx = options.ctx;
-    if ctx < 4 || ctx > base.program().train_ctx {
+    let longest = other.map_or(usize::MAX, |(other, _)| other.program().train_ctx).min(base.program().train_ctx);
+    if ctx < 4 || ctx > longest {
         return Err(Error::argument(
-            Evidence::new("window cannot be scored")
-                .key("ctx_size")
-                .expected(format!("4 to {}", base.program().train_ctx))
-                .found(ctx),
+            Evidence::new("window cannot be scored").key("ctx_size").expected(format!("4 to {longest}")).found(ctx),
+        ));
+    }
+    if options.windows == Some(0) {
+        return Err(Error::argument(
+            Evidence::new("no window is left to score").key("windows").expected("1 or more").found(0),
         ));
     }
     if tokens.len() < 2 * ctx {
@@ -268,6 +271,19 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_that_a_model_cannot_score_are_refused() {
+        let engine = crate::testing::FakeEngine::new(50, 1);
+        let state = crate::testing::fake_model(50, 1, 64, 1, &[]).state;
+        let refused = |ctx, windows| {
+            let options = EvaluateOptions { ctx, windows, bos: None };
+            evaluate((&engine, state), None, &[1; 64], options, &mut |_| Ok(())).unwrap_err().to_string()
+        };
+        assert!(refused(3, None).contains("window cannot be scored: ctx_size: expected 4 to"), "{}", refused(3, None));
+        assert_eq!(refused(8, Some(0)), "no window is left to score: windows: expected 1 or more, found 0");
+        assert!(refused(40, None).contains("text is too short to score: expected at least 80 tokens, found 64"));
+    }
 
     #[test]
     fn divergence_of_two_hand_made_rows() {

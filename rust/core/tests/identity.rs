@@ -244,13 +244,13 @@ fn run(matrix: &Matrix) -> Report {
         println!("prompt {prompt}: {} generations, {} tokens", report.generations, report.tokens);
     }
     if matrix.long_context > 0 {
-        long_contexts(&engines, matrix, &mut report);
+        long_contexts(&engines, &blocks, matrix, &mut report);
     }
     report
 }
 
 /// Contexts beyond two thousand tokens. Each session keeps its prompt between generations, so prefixes are reused too.
-fn long_contexts(engines: &Engines, matrix: &Matrix, report: &mut Report) {
+fn long_contexts(engines: &Engines, blocks: &Blocks, matrix: &Matrix, report: &mut Report) {
     let vocab = engines.0[0].0.engine.program().vocab_size;
     let text: String = (0..).take(200).map(|i| format!("{} {}\n", PROMPTS[2], i * 7919 % 1000)).collect();
     let mut tokens = engines.encode(&text);
@@ -266,8 +266,10 @@ fn long_contexts(engines: &Engines, matrix: &Matrix, report: &mut Report) {
     for (number, rows) in [None, Some(64)].into_iter().enumerate() {
         for (options, plain) in options.iter().zip(&plain) {
             let script = [&tokens[..], &plain.tokens].concat();
-            for (kind, drafter) in drafters(&script, vocab, 8, 3).into_iter().skip(number).step_by(2) {
-                let options = GenerateOptions { prefill_rows: rows, ..options.clone() };
+            let scripted = drafters(&script, vocab, 8, 3).into_iter().skip(number).step_by(2);
+            // The session's number decides on which engine it runs.
+            for (kind, drafter) in scripted.chain(blocks.of(2 + number)) {
+                let options = GenerateOptions { prefill_rows: rows, draft_n_max: Some(8), ..options.clone() };
                 let what = format!("{kind} after {} tokens, {options:?}", tokens.len());
                 let mut session = engines.session(2 + number, Some(drafter));
                 let told = session.generate(&tokens, &options, &mut Silent, None).unwrap();
