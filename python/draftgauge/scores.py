@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from draftgauge._door import core
 from draftgauge.drafters import Drafter
 from draftgauge.targets import Target
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["Scores", "score"]
 
@@ -48,6 +50,8 @@ class Scores:
     @property
     def matches(self) -> npt.NDArray[np.bool_]:
         """Which scored drafts are the target's choice, given the text before them. [anchors, draft_len]"""
+        import numpy as np
+
         places = np.minimum(self._places(), len(self.choices) - 1)
         same: npt.NDArray[np.bool_] = self.drafts == self.choices[places]
         return self.scored & same
@@ -59,10 +63,14 @@ class Scores:
         On a text that the target generated greedily this is what free running accepts from the same anchor, as long as
         the text goes on for the whole draft.
         """
+        import numpy as np
+
         accepted: npt.NDArray[np.int64] = np.cumprod(self.matches, axis=1, dtype=np.int64).sum(axis=1)
         return accepted
 
     def _places(self) -> npt.NDArray[np.int64]:
+        import numpy as np
+
         places: npt.NDArray[np.int64] = self.anchors[:, None] + np.arange(self.drafts.shape[1])
         return places
 
@@ -112,6 +120,8 @@ def score(
     >>> scores.drafts[0, :2]
     array([1671,  504])
     """
+    import numpy as np
+
     anchors, drafts, confidence, choices, margins = core.score_tokens(
         target._inner, drafter._inner, [int(token) for token in tokens], start, draft_n_max, draft_block
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from draftgauge.lab.counts import Counts, Pair, fork, identity, loops, pairs
 from draftgauge.trace import Trace
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["FEW_PROMPTS", "report"]
 
@@ -74,6 +75,8 @@ def _figures(found: list[Pair]) -> dict[str, Any]:
     told = [Counts.of(pair.speculative) for pair in found]
     plain = [Counts.of(pair.plain) for pair in found]
     whole, alone = Counts.total(told), Counts.total(plain)
+    import numpy as np
+
     rows = np.array(
         [
             (one.accepted, one.drafted, one.steps, one.committed, one.seconds, base.committed, base.seconds)
@@ -120,6 +123,8 @@ def _ratio(numerator: float, denominator: float) -> float | None:
 
 def _resampled_sums(rows: np.ndarray) -> np.ndarray:
     """Sums over prompts drawn with replacement. [RESAMPLES, columns]"""
+    import numpy as np
+
     # Always the same draws: a report is a function of its trace.
     generator = np.random.default_rng(0)
     drawn = generator.integers(0, len(rows), size=(RESAMPLES, len(rows)))
@@ -129,6 +134,8 @@ def _resampled_sums(rows: np.ndarray) -> np.ndarray:
 
 def _interval(numerators: np.ndarray, denominators: np.ndarray) -> list[float] | None:
     """Middle 95 % of a ratio of sums, over the resamples that have it; ``None`` where none does."""
+    import numpy as np
+
     defined = denominators != 0
     if not defined.any():
         return None
@@ -137,6 +144,8 @@ def _interval(numerators: np.ndarray, denominators: np.ndarray) -> list[float] |
 
 
 def _position_intervals(told: list[Counts], places: int) -> list[list[float] | None]:
+    import numpy as np
+
     def padded(values: list[int]) -> list[int]:
         return values + [0] * (places - len(values))
 
