@@ -135,7 +135,8 @@ pub fn quantize_file(
 fn is_done(input: &GgufFile, output: &Path, metadata: &Metadata, specs: &[TensorSpec]) -> bool {
     let age = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
     let Ok(there) = GgufFile::open(output) else { return false };
-    let younger = input.shards().iter().all(|shard| age(output) >= age(&shard.path) && age(output).is_some());
+    // Clocks of file systems tick in milliseconds: of equal times nothing follows.
+    let younger = input.shards().iter().all(|shard| age(output).is_some() && age(output) > age(&shard.path));
     let same_tensors = there.tensors().iter().map(TensorSpec::from).eq(specs.iter().cloned());
     younger && there.problems().is_empty() && same_tensors && there.metadata().iter().eq(metadata.iter())
 }
