@@ -43,8 +43,9 @@ def quantize_file(
 ) -> dict[str, Any]:
     """Quantize a file; the result is llama-quantize's, tensor by tensor.
 
-    The output is written beside its place and renamed when it is whole. A file that is there already, made of the same
-    input with the same settings, is kept.
+    The output is written beside its place and renamed when it is whole. A file that is there already is kept if it is
+    younger than all that it is made of, has the header that would be written, and agrees in the first, middle and last
+    row of every tensor: a run over many files goes on where it stopped.
 
     Parameters
     ----------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import draftgauge as dg
@@ -79,7 +81,37 @@ def test_a_finished_file_is_kept_and_another_is_not(written: tuple[str, Path, Pa
     assert not quantize_file(model, output, "Q5_0")["kept"], "a torn file is no result"
     model.touch()
     assert not quantize_file(model, output, "Q5_0")["kept"], "the input is younger"
+    other = quantize_other(tmp_path, model)
+    assert not quantize_file(other, output, "Q5_0")["kept"], "another model with the same header"
+    other.unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["a.gguf"]
+
+
+def quantize_other(folder: Path, model: Path) -> Path:
+    """The same model with other weights, older than anything made of it."""
+    file = dg.gguf.open(model)
+    tensors = {name: file.dequantize(name) for name in file.tensors}
+    halved = {name: values if values.ndim == 1 else (values / 2).astype(np.float16) for name, values in tensors.items()}
+    other = folder / "other.gguf"
+    dg.gguf.write(other, file.metadata, halved)
+    os.utime(other, (1, 1))
+    return other
+
+
+def test_a_given_type_does_not_count_for_the_rules(written: tuple[str, Path, Path], tmp_path: Path) -> None:
+    name, model, _ = written
+    if name == "narrow":
+        pytest.skip("its rows have one stand-in for all mixed types")
+    report = quantize_file(
+        model, tmp_path / "a.gguf", "Q4_K_M", tensor_types=[(r"blk\.0\.ffn_down", "Q8_0")], output_tensor_type="Q8_0"
+    )
+    types = {one["name"]: one["to"] for one in report["tensors"]}
+    layers = quantize_models.MODELS[name][0]
+    # llama-quantize b11434: the layers after the given one count from 0.
+    expected = ["Q6_K" if i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2 else "Q4_K"
+                for i in range(layers - 1)]  # fmt: skip
+    assert [types[f"blk.{layer}.ffn_down.weight"] for layer in range(1, layers)] == expected
+    assert types["token_embd.weight" if name == "tied" else "output.weight"] == "Q8_0"
 
 
 def test_quantized_files_are_read_by_the_model(written: tuple[str, Path, Path], tmp_path: Path) -> None:

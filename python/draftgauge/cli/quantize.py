@@ -45,7 +45,7 @@ def command(
     verbose: options.Verbose = False,
     debug: options.Debug = False,
 ) -> int:
-    """Quantize a file. An output that was made of the same input with the same settings is kept."""
+    """Quantize a file. An output that is there already, younger than its sources and equal where looked at, stays."""
     if threads is not None and threads < 1:
         raise RefusalError("invalid value", "THREADS", expected="at least 1", found=str(threads))
     with output.bar("quantizing") as progress:
@@ -79,7 +79,7 @@ def _pattern(text: str) -> tuple[str, str]:
 
 def _print(report: dict[str, Any], *, every: bool) -> None:
     if report["kept"]:
-        print(f"{report['output']} is there already, made of this file with these settings")
+        print(f"{report['output']} is there already: younger than its sources, and equal in three rows of every tensor")
     if every:
         rows = [(one["name"], one["from"], one["to"], str(one["bytes"])) for one in report["tensors"]]
         print(output.table(("tensor", "from", "to", "bytes"), rows))

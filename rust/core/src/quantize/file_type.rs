@@ -67,14 +67,15 @@ const LATER: &[&str] = &[
 ];
 
 impl FileType {
-    /// The type of a name, in any case of letters.
+    /// The type of a name, in any case of letters, or of llama.cpp's number for it.
     ///
     /// # Errors
     /// `Error::Argument` for an unknown name, which lists the known ones, or one that a later release brings.
     pub fn parse(name: &str) -> Result<Self> {
         let upper = name.to_ascii_uppercase();
         let own = ALIASES.iter().find(|(alias, _)| *alias == upper).map_or(upper.as_str(), |(_, own)| own);
-        if let Some(known) = FILE_TYPES.iter().find(|known| known.name == own) {
+        let number = own.parse().ok();
+        if let Some(known) = FILE_TYPES.iter().find(|known| known.name == own || number == Some(known.id)) {
             return Ok(*known);
         }
         let names: Vec<_> = FILE_TYPES.iter().map(|known| known.name).collect();

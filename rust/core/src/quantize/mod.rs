@@ -71,7 +71,7 @@ pub struct Report {
     pub bytes_after: u64,
     /// Every tensor, in the order of the output.
     pub tensors: Vec<Change>,
-    /// Whether the output was there already, made of the same input with the same settings.
+    /// Whether the output was there already: see [`quantize_file`].
     pub kept: bool,
 }
 
@@ -85,6 +85,9 @@ struct Job<'a> {
 }
 
 /// Quantizes `input` to `output`. `progress` is told the share that is done; its error ends the work and leaves no file.
+///
+/// An output is kept that is younger than all that it is made of, has the header that would be written, and agrees in the
+/// first, middle and last row of every tensor: a run over many files goes on where it stopped.
 ///
 /// # Errors
 /// `Error::Argument` when the two are one file, or weights are quantized already and that was not allowed;
@@ -113,7 +116,7 @@ pub fn quantize_file(
         tensors: jobs.iter().map(Job::change).collect(),
         kept,
     };
-    if is_done(&file, output, &metadata, &specs) {
+    if is_done(&file, output, &metadata, &jobs, options) {
         progress(1.0)?;
         return Ok(report(true));
     }
@@ -131,14 +134,20 @@ pub fn quantize_file(
     Ok(report(false))
 }
 
-/// Whether the output is there already: the header that would be written, and younger than what it is made of.
-fn is_done(input: &GgufFile, output: &Path, metadata: &Metadata, specs: &[TensorSpec]) -> bool {
+/// Whether the output is there already: younger than all that it is made of, with the header that would be written, and
+/// with the data that would be written in the first, middle and last row of every tensor.
+fn is_done(input: &GgufFile, output: &Path, metadata: &Metadata, jobs: &[Job<'_>], options: &Options) -> bool {
     let age = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
     let Ok(there) = GgufFile::open(output) else { return false };
+    let mut sources = input.shards().iter().map(|shard| &shard.path).chain(options.imatrix.iter().map(|m| &m.path));
     // Clocks of file systems tick in milliseconds: of equal times nothing follows.
-    let younger = input.shards().iter().all(|shard| age(output).is_some() && age(output) > age(&shard.path));
-    let same_tensors = there.tensors().iter().map(TensorSpec::from).eq(specs.iter().cloned());
-    younger && there.problems().is_empty() && same_tensors && there.metadata().iter().eq(metadata.iter())
+    let younger = sources.all(|source| age(output).is_some() && age(output) > age(source));
+    let same_tensors = there.tensors().iter().map(TensorSpec::from).eq(jobs.iter().map(|job| job.spec.clone()));
+    younger
+        && there.problems().is_empty()
+        && same_tensors
+        && there.metadata().iter().eq(metadata.iter())
+        && there.tensors().iter().zip(jobs).all(|(made, job)| job.agrees(input, options, &there, made).unwrap_or(false))
 }
 
 fn refuse_same_file(file: &GgufFile, output: &Path) -> Result<()> {
@@ -179,14 +188,21 @@ fn job<'a>(
     let untouched = !is_quantized(&info.name, &info.shape) || options.leave_output && info.name == "output.weight";
     let (mut to, mut fallback) = (from, false);
     if !untouched {
-        let by_rule = chooser.choose(&info.name, columns);
-        let named = options.tensor_types.iter().find(|(name, _)| *name == info.name).map(|(_, ty)| *ty);
+        let rules_run = !matches!(file_type.default, QuantType::F32 | QuantType::F16 | QuantType::BF16);
+        let tied = file.tensor("output.weight").is_none();
         let special = match info.name.as_str() {
             "output.weight" => options.output_type,
-            "token_embd.weight" => options.embedding_type,
+            "token_embd.weight" if tied => options.embedding_type.or(options.output_type),
+            "token_embd.weight" | "per_layer_token_embd.weight" => options.embedding_type,
             _ => None,
         };
-        let chosen = special.or(named).unwrap_or(if options.pure { file_type.default } else { by_rule });
+        let named = options.tensor_types.iter().find(|(name, _)| rules_run && *name == info.name).map(|(_, ty)| *ty);
+        // A tensor whose type is given does not count for the rules that count.
+        let chosen = match special.or(named) {
+            Some(given) => given,
+            None if options.pure => file_type.default,
+            None => chooser.choose(&info.name, columns),
+        };
         to = fitting(chosen, columns);
         fallback = to != chosen;
     }
@@ -265,7 +281,9 @@ fn metadata(file: &GgufFile, file_type: FileType, options: &Options) -> Metadata
             metadata.set("quantize.imatrix.dataset", Value::from(dataset.as_str()));
         }
         metadata.set("quantize.imatrix.entries_count", imatrix.len() as u32);
-        metadata.set("quantize.imatrix.chunks_count", imatrix.chunks);
+        if imatrix.chunks > 0 {
+            metadata.set("quantize.imatrix.chunks_count", imatrix.chunks);
+        }
     }
     metadata
 }
@@ -281,6 +299,44 @@ impl Job<'_> {
         }
     }
 
+    /// Whether the first, middle and last row of a tensor that is there are what would be written.
+    fn agrees(&self, file: &GgufFile, options: &Options, there: &GgufFile, made: &TensorInfo) -> Result<bool> {
+        let (data, made) = (file.data(self.info)?, there.data(made)?);
+        let columns = self.info.shape.last().map_or(1, |&columns| columns as usize);
+        let rows = (self.info.num_elements() as usize).checked_div(columns).unwrap_or(0);
+        let (Some(from), Some(to)) = (data.len().checked_div(rows), made.len().checked_div(rows)) else {
+            return Ok(data == made);
+        };
+        let weights = self.weights(options, columns)?;
+        for row in [0, rows / 2, rows - 1] {
+            let (source, made) = (&data[row * from..(row + 1) * from], &made[row * to..(row + 1) * to]);
+            let same = match self.to == self.from {
+                true => source == made,
+                false => {
+                    self.convert(source, row..row + 1, columns, |row| self.of_row(weights, row, rows, columns))? == made
+                }
+            };
+            if !same {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Importance of the tensor's columns, slice by slice.
+    fn weights<'w>(&self, options: &'w Options, columns: usize) -> Result<Option<&'w [f32]>> {
+        match &options.imatrix {
+            Some(imatrix) if self.to != self.from => imatrix.weights(&self.info.name, columns, slices(self.info)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The part of the importance that one row of `rows` is weighed with.
+    fn of_row<'w>(&self, weights: Option<&'w [f32]>, row: usize, rows: usize, columns: usize) -> Option<&'w [f32]> {
+        let slice = row / (rows / slices(self.info)).max(1);
+        weights.map(|weights| &weights[slice * columns..(slice + 1) * columns])
+    }
+
     /// Writes the tensor's data, a few rows at a time.
     fn write(
         &self,
@@ -293,13 +349,9 @@ impl Job<'_> {
         let columns = self.info.shape.last().map_or(1, |&columns| columns as usize);
         let rows = (self.info.num_elements() as usize).checked_div(columns).unwrap_or(0);
         let row_bytes = data.len().checked_div(rows).unwrap_or(0);
-        let slices = slices(self.info);
-        let weights = match &options.imatrix {
-            Some(imatrix) if self.to != self.from => imatrix.weights(&self.info.name, columns, slices)?,
-            _ => None,
-        };
-        let rows_of_slice = (rows / slices).max(1);
+        let weights = self.weights(options, columns)?;
         let at_once = (VALUES_AT_ONCE / columns.max(1)).max(1);
+        let num_rows = rows;
         for start in (0..rows).step_by(at_once) {
             let part = start..(start + at_once).min(rows);
             let values = (part.len() * columns) as u64;
@@ -311,10 +363,8 @@ impl Job<'_> {
             let grain = (64 << 10) / columns.max(1) + 1;
             let pieces = map_parts_on(options.threads.unwrap_or(usize::MAX), part.len(), grain, |rows| {
                 let rows = part.start + rows.start..part.start + rows.end;
-                self.convert(&data[rows.start * row_bytes..rows.end * row_bytes], rows, columns, |row| {
-                    let slice = row / rows_of_slice;
-                    weights.map(|weights| &weights[slice * columns..(slice + 1) * columns])
-                })
+                let data = &data[rows.start * row_bytes..rows.end * row_bytes];
+                self.convert(data, rows, columns, |row| self.of_row(weights, row, num_rows, columns))
             });
             for piece in pieces {
                 writer.write(&piece.map_err(|error| {

@@ -43,10 +43,16 @@ const EXCLUDED: &[&str] = &[
     "altup",
     "laurel",
     "per_layer_model_proj",
-    "position_embd.weight",
-    "pos_embd.weight",
-    "token_types.weight",
-    "ssm_conv1d.weight",
+    "ssm_conv1d",
+    ".position_embd",
+    "sam.pos_embd",
+    "sam.neck.",
+    "sam.net_",
+    ".rel_pos",
+    ".patch_embd",
+    ".patch_merger",
+    "a.rvq.codebook",
+    "mm.a.code_embd",
     "shortconv.conv.weight",
     "indexer.k_proj.weight",
     "indexer.q_proj.weight",
@@ -71,7 +77,11 @@ const EXCLUDED: &[&str] = &[
 /// Whether a tensor is quantized at all. `shape` is row-major; leading extents of one do not count as dimensions.
 pub fn is_quantized(name: &str, shape: &[u64]) -> bool {
     let dimensions = shape.iter().skip_while(|&&extent| extent == 1).count();
-    dimensions >= 2 && name.ends_with("weight") && !EXCLUDED.iter().any(|part| name.contains(part))
+    let whole = ["position_embd.weight", "token_types.weight"];
+    dimensions >= 2
+        && name.ends_with("weight")
+        && !whole.contains(&name)
+        && !EXCLUDED.iter().any(|part| name.contains(part))
 }
 
 /// Whether layer `i` of `n` is one of those that get more bits: the first and last eighth, and every third between.
