@@ -116,7 +116,7 @@ def score(
     >>> import draftgauge as dg
     >>> from draftgauge.targets import demo_path
     >>> target = dg.Target.from_gguf(demo_path())
-    >>> scores = dg.score(target, dg.Drafter.ngram(draft_len=4), [504, 1671, 504, 1671, 504], start=2)
+    >>> scores = dg.score(target, dg.Drafter.ngram(draft_len=4), [504, 1671, 504, 1671, 504], start=4)
     >>> scores.drafts[0, :2]
     array([1671,  504])
     """
