@@ -6,8 +6,10 @@ import hashlib
 import json
 import math
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,11 @@ def test_every_figure_is_that_of_an_independent_recount(figures: dict) -> None:
             totals[row["seq"]] = totals.get(row["seq"], 0.0) + (row["draft_s"] + row["verify_s"] + row["commit_s"])
         return sum(totals.values(), 0.0)
 
+    for stage in ("draft", "verify", "commit"):
+        totals: dict[int, float] = {}
+        for row in steps:
+            totals[row["seq"]] = totals.get(row["seq"], 0.0) + row[f"{stage}_s"]
+        assert figures["seconds_per_step"][stage] == sum(totals.values(), 0.0) / len(steps)
     committed = accepted + bonus
     assert figures["speed"]["speculative_tok_s"] == committed / seconds(steps)
     assert figures["speed"]["plain_tok_s"] == len(plain) / seconds(plain)
@@ -67,6 +74,40 @@ def test_every_figure_is_that_of_an_independent_recount(figures: dict) -> None:
     ids = [token for sequence in dg.trace.load(ORACLE).sequences[::2] for token in sequence.tokens]
     assert figures["identity"]["plain"] == hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest()
     assert figures["identity"]["equal"] and figures["identity"]["plain"] == figures["identity"]["speculative"]
+
+
+def test_intervals_are_those_of_an_independent_bootstrap(figures: dict) -> None:
+    sequences = dg.trace.load(ORACLE).sequences
+    told = [one.steps for one in sequences if one.begin["begin"] == "speculative"]
+    plain = [one.steps for one in sequences if one.begin["begin"] == "plain"]
+    draws = np.random.default_rng(0).integers(0, len(told), size=(2000, len(told)))
+
+    def each(runs: list[list[dict]], fact: Callable[[dict], float]) -> list[float]:
+        return [sum((fact(step) for step in run), 0.0) for run in runs]
+
+    def interval(numerator: list[float], denominator: list[float]) -> list[float]:
+        ratios = [sum(numerator[i] for i in draw) / sum(denominator[i] for i in draw) for draw in draws.tolist()]
+        return [float(bound) for bound in np.percentile(ratios, [2.5, 97.5])]
+
+    accepted, steps = each(told, lambda step: step["accepted"]), each(told, lambda step: 1)
+    interval_95 = figures["interval_95"]
+    assert interval_95["acceptance_rate"] == interval(accepted, each(told, lambda step: len(step["proposed"])))
+    lengths = [kept + count for kept, count in zip(accepted, steps, strict=True)]
+    assert interval_95["acceptance_length"] == interval(lengths, steps)
+    for place in range(4):
+        kept = each(told, lambda step, place=place: step["accepted"] > place)
+        assert interval_95["acceptance_at"][place] == interval(
+            kept, each(told, lambda step, place=place: len(step["proposed"]) > place)
+        )
+    # Sums of seconds depend on their order: the speeds' interval alone is compared to rounding.
+    committed = each(told, lambda step: step["accepted"] + (step["bonus"] is not None))
+    seconds = [each(runs, lambda step: step["draft_s"] + step["verify_s"] + step["commit_s"]) for runs in (told, plain)]
+    counts = each(plain, lambda step: 1)
+    ratios = []
+    for draw in draws.tolist():
+        speculative = sum(committed[i] for i in draw) / sum(seconds[0][i] for i in draw)
+        ratios.append(speculative / (sum(counts[i] for i in draw) / sum(seconds[1][i] for i in draw)))
+    assert figures["speed"]["interval_95"] == pytest.approx(np.percentile(ratios, [2.5, 97.5]), rel=1e-12)
 
 
 def test_categories_make_up_the_whole(figures: dict) -> None:
@@ -119,6 +160,41 @@ def test_b04_zero_drafts_are_inactive_and_have_no_rate(tmp_path: Path) -> None:
     assert any("inactive" in notice for notice in idle["notices"])
 
 
+@st.composite
+def runs(draw: st.DrawFn) -> list[dg.trace.Sequence]:
+    """Speculative runs with steps of any draft length, some of which end at a draft."""
+    found = []
+    for seq in range(draw(st.integers(1, 6))):
+        steps = []
+        for proposed in draw(st.lists(st.integers(0, 6), max_size=12)):
+            accepted = draw(st.integers(0, proposed))
+            ends = accepted > 0 and draw(st.booleans())
+            times = {f"{stage}_s": draw(st.floats(0, 1)) for stage in ("draft", "verify", "commit")}
+            bonus = None if ends else 1
+            steps.append({"proposed": [1] * proposed, "accepted": accepted, "bonus": bonus, **times})
+        found.append(dg.trace.Sequence({"seq": seq}, steps, None, []))
+    return found
+
+
+@given(runs())
+def test_counts_hang_together(sequences: list[dg.trace.Sequence]) -> None:
+    parts = [counts.Counts.of(one) for one in sequences]
+    whole = counts.Counts.total(parts)
+    assert (sum(whole.proposed_at), sum(whole.accepted_at)) == (whole.drafted, whole.accepted)
+    assert whole.committed == whole.accepted + whole.bonus and whole.bonus <= whole.steps
+    for rows in (whole.proposed_at, whole.accepted_at):
+        assert rows == sorted(rows, reverse=True)
+    assert all(kept <= proposed for kept, proposed in zip(whole.accepted_at, whole.proposed_at, strict=True))
+    # Kept at a position and not at the next: steps that stopped there. Over all positions they make up the steps.
+    edges = [whole.steps, *whole.accepted_at, 0]
+    assert sum(place * (edges[place] - edges[place + 1]) for place in range(len(edges) - 1)) == whole.accepted
+    assert sum(edges[place] - edges[place + 1] for place in range(len(edges) - 1)) == whole.steps
+    halves = counts.Counts.total([counts.Counts.total(parts[:2]), counts.Counts.total(parts[2:])])
+    assert (halves.steps, halves.drafted, halves.proposed_at, halves.accepted_at) == (
+        whole.steps, whole.drafted, whole.proposed_at, whole.accepted_at,
+    )  # fmt: skip
+
+
 @given(st.lists(st.integers(0, 3), max_size=60), st.lists(st.integers(0, 9), min_size=1, max_size=12))
 def test_a_loop_is_found_whatever_comes_before_it(before: list[int], period: list[int]) -> None:
     repeats = max(4, math.ceil(32 / len(period)))
@@ -128,6 +204,30 @@ def test_a_loop_is_found_whatever_comes_before_it(before: list[int], period: lis
 @given(st.lists(st.integers(0, 10**6), max_size=200, unique=True))
 def test_an_output_without_repeats_is_no_loop(tokens: list[int]) -> None:
     assert not counts.loops(tokens)
+
+
+def test_a_prompt_may_hold_every_separator_but_a_newline(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    texts = ["a\u2028b", "c\u0085d", "e\x0bf".replace("\x0b", "\u2029")]
+    rows = "\r\n".join(json.dumps({"prompt": text}, ensure_ascii=False) for text in texts)
+    path.write_bytes(b"\xef\xbb\xbf" + rows.encode())
+    assert [one.content for one in prompts.load(path).prompts] == texts
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"prompt": "caf\xe9"}', "prompt set is not UTF-8: .*set.jsonl: expected UTF-8, found byte 0xe9 at 15"),
+        (b"[" * 100_000, "prompt is nested too deeply: .*line 1"),
+        (b'{"prompt": "\\ud800"}', r"prompt is no text: .*line 1: .*found half a pair, U\+D800"),
+    ],
+    ids=["latin-1", "nested", "surrogate"],
+)
+def test_hostile_prompt_files_are_refused_with_their_place(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        prompts.load(path)
 
 
 def test_prompt_files_in_the_forms_of_the_field(tmp_path: Path) -> None:

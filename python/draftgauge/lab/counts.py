@@ -31,6 +31,8 @@ class Counts:
         Steps that proposed a draft at a position, and that kept it.
     seconds : float
         Drafting, verifying and committing.
+    draft_s, verify_s, commit_s : float
+        The same, each for itself.
     """
 
     steps: int = 0
@@ -41,6 +43,9 @@ class Counts:
     proposed_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
     seconds: float = 0.0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    commit_s: float = 0.0
 
     @classmethod
     def of(cls, sequence: Sequence) -> Counts:
@@ -59,6 +64,9 @@ class Counts:
                 counts.proposed_at[place] += 1
                 counts.accepted_at[place] += place < accepted
             counts.seconds += step["draft_s"] + step["verify_s"] + step["commit_s"]
+            counts.draft_s += step["draft_s"]
+            counts.verify_s += step["verify_s"]
+            counts.commit_s += step["commit_s"]
         return counts
 
     @classmethod
@@ -72,6 +80,9 @@ class Counts:
             whole.bonus += part.bonus
             whole.committed += part.committed
             whole.seconds += part.seconds
+            whole.draft_s += part.draft_s
+            whole.verify_s += part.verify_s
+            whole.commit_s += part.commit_s
             whole._reach(len(part.proposed_at))
             for place, (proposed, accepted) in enumerate(zip(part.proposed_at, part.accepted_at, strict=True)):
                 whole.proposed_at[place] += proposed

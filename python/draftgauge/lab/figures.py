@@ -114,6 +114,12 @@ def _figures(found: list[Pair]) -> dict[str, Any]:
             "ratio": None if speed is None or plain_speed is None else speed / plain_speed,
             "interval_95": _interval(committed * plain_seconds, seconds * plain_committed),
         },
+        "seconds_per_step": {
+            "plain": _ratio(alone.seconds, alone.steps),
+            "draft": _ratio(whole.draft_s, whole.steps),
+            "verify": _ratio(whole.verify_s, whole.steps),
+            "commit": _ratio(whole.commit_s, whole.steps),
+        },
     }
 
 

@@ -68,7 +68,8 @@ def load(path: str | os.PathLike[str], limit: int | None = None) -> PromptSet:
     prompts: list[Prompt] = []
     seen: set[str] = set()
     later_turns = 0
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+    # A line ends at a newline alone: texts may hold U+2028 and its like, at which splitlines() would cut.
+    for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         if limit is not None and len(prompts) >= limit:
@@ -76,8 +77,18 @@ def load(path: str | os.PathLike[str], limit: int | None = None) -> PromptSet:
         where = f"{os.fspath(path)}, line {number}"
         try:
             row = json.loads(line)
+            json.dumps(row, ensure_ascii=False).encode()
         except json.JSONDecodeError as error:
             raise ValueError(f"prompt is not JSON: {where}: expected an object, found {error}") from error
+        except RecursionError as error:
+            raise ValueError(
+                f"prompt is nested too deeply: {where}: expected an object, found deeper nesting"
+            ) from error
+        except UnicodeEncodeError as error:
+            half = f"U+{ord(error.object[error.start]):04X}"
+            raise ValueError(
+                f"prompt is no text: {where}: expected whole characters, found half a pair, {half}"
+            ) from error
         if not isinstance(row, dict):
             raise ValueError(f"prompt is no object: {where}: expected an object, found {type(row).__name__}")
         content, turns = _content(row, where)
@@ -97,6 +108,15 @@ def load(path: str | os.PathLike[str], limit: int | None = None) -> PromptSet:
     if later_turns:
         notices.append(f"{later_turns} prompts have further turns: the first one alone is used")
     return PromptSet(prompts, hashed.hexdigest(), notices)
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        found = f"byte {error.object[error.start]:#04x} at {error.start}"
+        raise ValueError(f"prompt set is not UTF-8: {os.fspath(path)}: expected UTF-8, found {found}") from error
 
 
 def _content(row: dict[str, Any], where: str) -> tuple[str | list[Message], int]:
