@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from draftgauge._door import core
@@ -64,8 +65,9 @@ class Drafter:
     Setting(value='3', provenance='override')
     """
 
-    def __init__(self, inner: core.Drafter) -> None:
+    def __init__(self, inner: core.Drafter, path: Path | None = None) -> None:
         self._inner = inner
+        self._path = path
 
     @classmethod
     def ngram(cls, max_n: int = 4, draft_len: int = 8) -> Drafter:
@@ -137,7 +139,8 @@ class Drafter:
         return cls(
             core.Drafter.load(
                 os.fspath(path), target._inner, kind=kind, metadata=list(metadata), overrides=_settings(overrides)
-            )
+            ),
+            Path(path),
         )
 
     def with_overrides(self, overrides: Mapping[str, object]) -> Drafter:
@@ -156,12 +159,17 @@ class Drafter:
         PairingError
             For tap layers that the target does not have.
         """
-        return type(self)(self._inner.with_overrides(_settings(overrides)))
+        return type(self)(self._inner.with_overrides(_settings(overrides)), self._path)
 
     @property
     def kind(self) -> str:
         """Kind of the drafter, as ``--spec-type`` spells it."""
         return self._inner.kind
+
+    @property
+    def path(self) -> Path | None:
+        """The file that it was loaded from; ``None`` for drafters without one."""
+        return self._path
 
     @property
     def draft_len(self) -> int:

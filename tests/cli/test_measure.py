@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,6 +82,68 @@ def test_a_trace_of_another_run_is_refused(cli, model: Path, questions: Path, ru
     assert trace.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"no newline at all", b"a line\nand a torn one", b'{"prompt": "x"}\n', b"GGUF\x03\0\0\0\n\0"],
+    ids=["one-line", "torn", "prompts", "gguf"],
+)
+def test_a_file_that_is_no_trace_is_kept(cli, model: Path, questions: Path, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "precious"
+    path.write_bytes(content)
+    outcome = cli(*_options(model, questions, path), "--spec-type", "ngram")
+    assert outcome.returncode == 2 and outcome.stdout == b""
+    assert str(path).encode() in outcome.stderr
+    assert path.read_bytes() == content
+
+
+def test_a_trace_of_nothing_but_a_header_is_begun_anew(
+    cli, model: Path, questions: Path, run: tuple[dict, Path], tmp_path: Path
+) -> None:
+    figures, whole = run
+    path = tmp_path / "run.jsonl"
+    first = whole.read_bytes().split(b"\n")[0]
+    for content in (b"", first[:40], first.replace(b'"seed":0', b'"seed":9') + b"\n"):
+        path.write_bytes(content)
+        outcome = cli(*_options(model, questions, path), "-md", whole.with_name("drafter.gguf"))
+        assert outcome.returncode == 0, outcome.stderr
+        assert json.loads(outcome.stdout)["identity"] == figures["identity"]
+
+
+def test_other_weights_under_the_same_name_are_another_run(cli, model: Path, questions: Path, tmp_path: Path) -> None:
+    trace, drafter = tmp_path / "run.jsonl", tmp_path / "drafter.gguf"
+    options = [*_options(model, questions, trace), "--limit", "1", "-md", drafter]
+    drafter_file.write(drafter, seed=1)
+    assert cli(*options).returncode == 0
+    before = trace.read_bytes()
+    drafter_file.write(drafter, seed=2)
+    outcome = cli(*options)
+    assert outcome.returncode == 2 and b"trace is of another run" in outcome.stderr
+    assert b"drafter.sha256: expected " in outcome.stderr and trace.read_bytes() == before
+
+
+def test_ctrl_c_prints_the_figures_so_far(model: Path, questions: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "run.jsonl"
+    command = [sys.executable, "-m", "draftgauge", "measure", "-m", model, "--prompts", questions, "--spec-type",
+               "ngram", "--temp", "1", "-n", "2000", "--limit", "2", "--trace", trace, "--json"]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # A shell that runs the tests in the background ignores the signal, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    # The first pair is done when the third sequence begins.
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if trace.exists() and trace.read_bytes().count(b'"begin"') == 3:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr.decode()
+    figures = json.loads(stdout)
+    assert figures["interrupted"] is True and figures["prompts"] == 1 and figures["identity"]["equal"]
+    assert b"Traceback" not in stderr
+
+
 def test_a_fork_is_exit_code_one(cli, run: tuple[dict, Path], tmp_path: Path) -> None:
     lines = run[1].read_text(encoding="utf-8").splitlines()
     index = max(n for n, line in enumerate(lines) if '"bonus"' in line)
@@ -87,6 +153,14 @@ def test_a_fork_is_exit_code_one(cli, run: tuple[dict, Path], tmp_path: Path) ->
     forked.write_text("\n".join(lines) + "\n", encoding="utf-8")
     outcome = cli("measure", "--from-trace", forked, "--json")
     assert outcome.returncode == 1
+    assert len(json.loads(outcome.stdout)["identity"]["forks"]) == 1
+    # Candle's devices promise equality in law alone: there a fork is reported, and no failure.
+    header = json.loads(lines[0])
+    assert header["settings"]["device"] == "cpu"
+    header["settings"]["device"] = "candle-cpu"
+    forked.write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n", encoding="utf-8")
+    outcome = cli("measure", "--from-trace", forked, "--json")
+    assert outcome.returncode == 0
     assert len(json.loads(outcome.stdout)["identity"]["forks"]) == 1
 
 
