@@ -67,13 +67,8 @@ def command(
     spec_draft_n_max: Annotated[
         str | None, typer.Option("--spec-draft-n-max", metavar="N", help="Longest draft; default: the drafter's own.")
     ] = None,
-    spec_draft_block: Annotated[
-        int | None,
-        typer.Option("--spec-draft-block", metavar="N", help="Width of the draft block; default: the trained one."),
-    ] = None,
-    spec_draft_p_min: Annotated[
-        float, typer.Option("--spec-draft-p-min", metavar="P", help="End a draft below this confidence; 0: off.")
-    ] = 0.0,
+    spec_draft_block: options.SpecDraftBlock = None,
+    spec_draft_p_min: options.SpecDraftPMin = 0.0,
     tree_budget: Annotated[
         str, typer.Option("--tree-budget", metavar="N", help="Nodes of a draft tree (later release); 0: a chain.")
     ] = "0",

@@ -38,12 +38,8 @@ def command(
     spec_draft_n_max: Annotated[
         int | None, typer.Option("--spec-draft-n-max", metavar="N", help="Longest draft; default: the drafter's own.")
     ] = None,
-    spec_draft_block: Annotated[
-        int | None, typer.Option("--spec-draft-block", metavar="N", help="Width of the draft block.")
-    ] = None,
-    spec_draft_p_min: Annotated[
-        float, typer.Option("--spec-draft-p-min", metavar="P", help="End a draft below this confidence; 0: off.")
-    ] = 0.0,
+    spec_draft_block: options.SpecDraftBlock = None,
+    spec_draft_p_min: options.SpecDraftPMin = 0.0,
     from_trace: Annotated[
         Path | None, typer.Option("--from-trace", metavar="FILE", help="Recompute every figure from a trace.")
     ] = None,

@@ -18,6 +18,13 @@ SpecType = Annotated[
         "--spec-type", metavar="TYPE", help="auto (what -md holds), none, ngram, dflash or dspark (later: mtp)."
     ),
 ]
+SpecDraftBlock = Annotated[
+    int | None,
+    typer.Option("--spec-draft-block", metavar="N", help="Width of the draft block; default: the trained one."),
+]
+SpecDraftPMin = Annotated[
+    float, typer.Option("--spec-draft-p-min", metavar="P", help="End a draft below this confidence; 0: off.")
+]
 Threads = Annotated[
     int | None,
     typer.Option(
